@@ -5,6 +5,7 @@ from html import escape
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 40
+DIGIT = 7.7  # width of a digit
 COLOURS = 8
 
 STYLE = """svg{font-family:system-ui,-apple-system,"Segoe UI",sans-serif;--ink:#20242b;--soft:#6d7480;--line:#d9dce1;--paper:#fff;
@@ -32,10 +33,21 @@ def ticks(low, high, most=6, least=0):
     power = 1e-12
     while (high - low) / power > most * 10:
         power *= 10
-    step = next(power * m for m in (1, 2, 5, 10, 20, 50, 100) if (high - low) / (power * m) <= most and power * m >= least)
+    step = next((power * m for m in (1, 2, 5, 10, 20, 50, 100) if (high - low) / (power * m) <= most and power * m >= least), least)
     first = int(low / step) - 1
     values = [step * (first + i) for i in range(2 * most + 4)]
     return [v for v in values if low - 1e-9 * step <= v <= high + 1e-9 * step]
+
+
+def tick_texts(values, whole=False):
+    """Labels of ticks: of whole numbers all digits, of others as few as make them different."""
+    if whole:
+        return [f"{value:.0f}" for value in values]
+    for digits in range(6, 18):
+        texts = [f"{value:.{digits}g}" for value in values]
+        if len(set(texts)) == len(values):
+            break
+    return texts
 
 
 class Scale:
@@ -89,7 +101,9 @@ class Drawing:
     def legend(self, names, top=None):
         """Names with their colours, from the left, in as many lines as it takes; returns the height it took."""
         x, y = LEFT, (TOP if top is None else top)
+        most = int((self.width - 4 - LEFT - 24) / 7.1)
         for index, name in names:
+            name = name if len(name) <= most else name[:most - 1] + "…"
             wide = 24 + 7.1 * len(name)
             if x + wide > self.width - 4 and x > LEFT:
                 x, y = LEFT, y + 16
@@ -111,38 +125,46 @@ class Drawing:
 
 
 class Chart(Drawing):
-    """A drawing with axes. x and y are (low, high); x may be logarithmic. y_sign: factor of the y axis' labels. x_least: least distance of x ticks."""
+    """A drawing with axes. x and y are (low, high); x may be logarithmic. y_sign: factor of the y axis' labels. x_least: least distance of x ticks, which are
+    whole numbers if it is 1 or more."""
 
     def __init__(self, title, x, y, x_title, names=(), log_x=False, log_y=False, width=WIDTH, height=HEIGHT, y_sign=1, x_least=0):
         super().__init__(title, width, height)
         self.y_sign = y_sign
-        labels = [f"{y_sign * value:.6g}" for value in (powers(*y) if log_y else ticks(*y, most=6))]
-        self.left = max(LEFT, 10 + 7 * max(map(len, labels), default=0))  # wide enough for the longest label
+        self.y_ticks = powers(*y) if log_y else ticks(*y, most=6)
+        self.y_texts = tick_texts([y_sign * value for value in self.y_ticks])
+        self.left = max(LEFT, 10 + DIGIT * max(map(len, self.y_texts), default=0))  # wide enough for the longest label
         self.text(LEFT, 16, title, "title")
         top = self.legend(names, 34) + 12 if names else TOP
         self.x = Scale(*x, self.left, self.width - RIGHT, log_x)
         self.y = Scale(*y, self.height - BOTTOM, top, log_y)
-        self.axes(x, y, x_title, log_x, log_y, x_least)
+        self.axes(powers(*x, x_least) if log_x else ticks(*x, most=7, least=x_least), x_title, x_least >= 1)
 
-    def axes(self, x, y, x_title, log_x, log_y, least):
-        floor = self.height - BOTTOM
-        for value in powers(*y) if log_y else ticks(*y, most=6):
+    def axes(self, x_ticks, x_title, whole):
+        floor, free = self.height - BOTTOM, 0  # free: from where there is no label
+        for value, text in zip(self.y_ticks, self.y_texts):
             self.line(self.left, self.y(value), self.width - RIGHT, self.y(value), "grid")
-            self.text(self.left - 6, self.y(value) + 4, f"{self.y_sign * value:.6g}", anchor="end")
-        for value in powers(*x) if log_x else ticks(*x, most=7, least=least):
+            self.text(self.left - 6, self.y(value) + 4, text, anchor="end")
+        for value, text in zip(x_ticks, tick_texts(x_ticks, whole)):
+            half = DIGIT * len(text) / 2
+            at = min(self.x(value), self.width - half)
             self.line(self.x(value), floor, self.x(value), floor + 4, "axis")
-            self.text(self.x(value), floor + 17, f"{value:.6g}", anchor="middle")
+            if at - half >= free:
+                self.text(at, floor + 17, text, anchor="middle")
+                free = at + half + DIGIT
         self.line(self.left, floor, self.width - RIGHT, floor, "axis")
         self.text(self.width - RIGHT, floor + 33, x_title, anchor="end")
 
 
-def powers(low, high):
-    """Powers of ten, and their halves on the way, within a logarithmic axis."""
+def powers(low, high, least=0):
+    """Powers of ten, and their halves on the way, within a logarithmic axis; round numbers if it has fewer than two."""
     found = []
     for exponent in range(-14, 10):
         for digit in (1, 3):
             value = float(f"{digit}e{exponent}")
             if low * 0.999 <= value <= high * 1.001:
                 found.append(value)
+    if len(found) < 2:
+        return ticks(low, high, least=least)
     tens = [v for v in found if f"{v:e}".startswith("1")]
     return found if len(found) <= 7 else tens[::1 + len(tens) // 9]

@@ -65,6 +65,20 @@ static double speed(const run_metrics *m, const run_series *last_known)
                                                              : last(last_known);
 }
 
+/* Prints a speed as the trainer does, and next to a result of an evaluation how much of the data it used. */
+static void print_value(const run_metrics *m, const char *title, double value)
+{
+    const bool is_part =
+        m->val_total > 0 && (!strncmp(title, "val ", 4) || !strcmp(title, "perplexity"));
+    if (strstr(title, "/s"))
+        printf("  %-12s %.*f\n", title, value < 100, value);
+    else if (is_part)
+        printf("  %-12s %.6g on %.0f of %.0f samples\n", title, value, m->val_samples,
+               m->val_total);
+    else
+        printf("  %-12s %.6g\n", title, value);
+}
+
 static void print_metrics(const run_metrics *m, bool json)
 {
     const double epochs = m->epochs > 0 ? m->epochs : (double)m->train_loss.count;
@@ -91,12 +105,10 @@ static void print_metrics(const run_metrics *m, bool json)
         if (json && (!rows[i].is_optional || isfinite(rows[i].value)))
             inspect_number(rows[i].key, rows[i].value);
         else if (!json && rows[i].title && isfinite(rows[i].value))
-            printf("  %-12s %.6g\n", rows[i].title, rows[i].value);
+            print_value(m, rows[i].title, rows[i].value);
     }
     if (!json && m->val_is_train > 0)
         printf("  evaluated on the training images: no measure of others\n");
-    if (!json && m->val_total > 0)
-        printf("  evaluated on %.0f of %.0f samples\n", m->val_samples, m->val_total);
 }
 
 /* A run that has trained nothing yet has no records. */

@@ -7,6 +7,7 @@ Prints cmocka's lines.
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -163,7 +164,9 @@ def a_limited_evaluation_is_reported(cwd):
     said = run(*SMALL, *once, "some", "--limit-eval-batches", "2", "--progress", "lines", cwd=cwd).stderr
     found = epochs_of(cwd, "some")[-1]
     assert (found["val_samples"], found["val_total"]) == (4, 12), found
-    assert "evaluations on 4 of 12 images, evenly spread" in said, said
+    assert "evaluations on 4 of 12 images, evenly spread" in said and re.search(r"^epoch 1: .* % on 4 of 12 \| 0:", said, re.M), said
+    said = run("--data", "data", "--eval", "--weights", "some/model.safetensors", "--batch-size", "2", "--limit-eval-batches", "2", cwd=cwd).stdout
+    assert said.endswith(" over 4 of 12 images\n"), said
 
 
 def corrupt_images_are_listed_once_and_counted_on_the_console(cwd):

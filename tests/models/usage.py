@@ -11,7 +11,8 @@ import struct
 import subprocess
 import sys
 
-from trainer import NOISE, OK, PROGRAM, SMALL, TOOLS, USAGE, epochs_of, fails, read_safetensors, run, run_rows, write_safetensors
+from trainer import (NOISE, OK, PROGRAM, SMALL, SOURCE, TOOLS, USAGE, epochs_of, fails, read_safetensors, records, run, run_rows,
+                     write_safetensors)
 
 
 def common_aliases_of_options_are_accepted(cwd):
@@ -309,6 +310,21 @@ def statistics_of_a_run_and_of_its_checkpoint_agree(cwd):
     assert code == 0 and re.search(r"^conv1.weight +diagonal +6 ", text, re.M) and re.search(r"^layer4.0.conv1.weight +eigenbasis +6 ", text, re.M), text
 
 
+def the_speed_of_a_run_is_the_same_number_everywhere(cwd):
+    flags = [*NOISE, *SMALL, "--progress", "lines", "--epochs", "2", "--limit-eval-batches", "2", "--output", "run"]
+    run(*flags, "--max-steps", "9", cwd=cwd)
+    said = run(*flags, "--resume", "auto", cwd=cwd).stderr  # the steps before the resume count, too
+    speed = re.search(r"^epoch 2: .* on 8 of 48 \| [0-9:]+, ([0-9.]+) img/s$", said, re.M).group(1)
+    inspect = subprocess.run([os.path.join(TOOLS, "inspect"), "run"], cwd=cwd, capture_output=True, text=True, timeout=60).stdout
+    assert f"  images/s     {speed}\n" in inspect and re.search(r"  val top-1 %  [0-9.]+ on 8 of 48 samples\n", inspect), (speed, inspect)
+    subprocess.run([os.path.join(SOURCE, "tools", "report"), "run"], cwd=cwd, check=True, capture_output=True, timeout=60)
+    with open(os.path.join(cwd, "run", "report.html")) as f:
+        assert f"<td>speed<td>{speed} images/s<" in f.read(), speed
+    steps = [r for r in records(cwd, "run") if r["event"] == "step"]
+    mean = sum(r["images_per_second"] * r["seconds"] for r in steps) / sum(r["seconds"] for r in steps)
+    assert len(steps) == 24 and abs(mean - float(speed)) <= 0.51, (mean, speed)
+
+
 def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     config = run(*NOISE, "--model", "resnet18", "--num-workers", "2", "--opt", "adamw", "--smoothing", "0.2", "--gradient-accumulation-steps", "3",
                  "--print-config", cwd=cwd).stdout
@@ -320,7 +336,7 @@ def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     assert not piped.stderr and piped.stdout, piped
 
 
-ROWS = [common_aliases_of_options_are_accepted, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
+ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
         state_memory_limits_the_state_to_adams,
         errors_in_a_config_are_reported_even_if_overridden,
         a_different_class_count_suggests_reset_head, a_backbone_without_head_is_fine_tuned, counts_converted_to_floats_are_ignored,

@@ -44,8 +44,16 @@ cat >"$folder/labels.py" <<'END'
 import re, sys
 found = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="end">([^<]*)</text>', open(sys.argv[1]).read())
 assert found and all(float(x) >= 6.6 * len(label) for x, label in found), found
-ticks = [float(label) for label in re.findall(r'text-anchor="middle">([^<]*)</text>', open(sys.argv[1]).read())]
-assert ticks and all(tick == int(tick) for tick in ticks), ticks
+charts = open(sys.argv[1]).read().split("<svg")[1:]
+for chart in charts:
+    width = float(re.search(r'viewBox="0 0 (\d+)', chart).group(1))
+    ticks = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="middle">([^<]*)</text>', chart)
+    assert ticks and all(re.fullmatch("[0-9]+", label) for _, label in ticks), ticks
+    ends = [(float(x) - 3.85 * len(label), float(x) + 3.85 * len(label)) for x, label in ticks]
+    assert all(0 <= a and b <= width + 0.01 for a, b in ends), ("cut", ticks)
+    assert all(b < c for (_, b), (c, _) in zip(ends, ends[1:])), ("overlapping", ticks)
+    rows = re.findall(r'text-anchor="end">([-+.0-9e]+)</text>', chart)
+    assert rows and len(set(rows)) == len(rows), ("equal labels", rows)
 END
 mkdir "$folder/small"
 for step in 1 2 3; do
@@ -53,6 +61,15 @@ for step in 1 2 3; do
 done >"$folder/small/metrics.jsonl"
 "$report" "$folder/small" >"$folder/out" 2>&1
 holds "labels of ticks are within the chart, and steps are whole" python3 "$folder/labels.py" "$folder/small/report.html"
+mkdir "$folder/large"
+for step in 12345670 12345671 12345680; do # seven digits and more, losses that differ in the ninth
+    echo "{\"event\":\"step\",\"step\":$step,\"epoch\":0,\"loss\":100000.00$step,\"lr\":0.1}"
+done >"$folder/large/metrics.jsonl"
+"$report" "$folder/large" >"$folder/out" 2>&1
+holds "long labels too" python3 "$folder/labels.py" "$folder/large/report.html"
+sed 's/text-anchor="middle">12345680/text-anchor="middle">123456800000/' "$folder/large/report.html" >"$folder/cut.html"
+holds "a cut label is found" fails python3 "$folder/labels.py" "$folder/cut.html"
+holds "the page is light or dark as its reader's screen" grep -q 'prefers-color-scheme:dark){body' "$folder/large/report.html"
 
 mkdir "$folder/part" "$folder/same"
 for run in part same; do
@@ -66,6 +83,7 @@ for run in part same; do
     "$report" "$folder/$run" >/dev/null 2>&1
 done
 holds "a part of the images is named" grep -q 'top-1 accuracy on 64 of 300 images held back' "$folder/part/report.html"
+holds "its curve names the part" grep -q '>evaluation on 64 of 300</text>' "$folder/part/report.html"
 holds "data without a split has no headline" fails grep -q 'class="big"\|held back for' "$folder/same/report.html"
 holds "it names the data of the evaluation" grep -q 'Evaluated on training images: 50.00 % top-1 there' "$folder/same/report.html"
 holds "the speed is samples over seconds" grep -q '<td>speed<td>109 images/s' "$folder/part/report.html"

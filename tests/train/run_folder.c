@@ -272,7 +272,7 @@ static void test_pipes(void **state)
     assert_false(lt_run_lock_is_held(folder));
     assert_status(lt_run_lock_open(&lock, folder, NULL), LT_E_IO);
     assert_int_equal(mkfifo(temp_path(path, folder, "metrics.jsonl"), 0666), 0);
-    assert_status(lt_metrics_rewind(path, 3, false), LT_E_IO);
+    assert_status(lt_metrics_rewind(path, 3, false, NULL), LT_E_IO);
     assert_status(lt_metrics_has_evaluation(path, "", 3, &found), LT_E_IO);
 }
 

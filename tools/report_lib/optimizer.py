@@ -97,8 +97,8 @@ def legend(drawn, colours):
     for i in range(64):
         drawn.add(f'<rect x="{charts.fixed(left + wide * i / 64)}" y="6" width="{charts.fixed(wide / 64 + 0.3)}" height="8" '
                   f'fill="rgb{blend(colours.anchors, i / 63)}"/>')
-    for value in colours.ticks():
-        drawn.text(left + wide * colours.share(value), 26, number_text(value), "name", "middle")
+    for value, text in zip(colours.ticks(), charts.tick_texts(colours.ticks())):
+        drawn.text(left + wide * colours.share(value), 26, text, "name", "middle")
 
 
 def hits(drawn, name, steps, row, y, tall, budget):
@@ -124,9 +124,8 @@ def heat_map(quantity, rows, names, steps, budget):
         if i % math.ceil(10 / tall) == 0:
             drawn.text(LEFT - 5, TOP + (i + 0.5) * tall + 3.5, name if len(name) < 37 else f"…{name[-35:]}", "name", "end")
         hits(drawn, name, steps, row, TOP + i * tall, tall, budget)
-    for tick in range(5):
-        i = (len(steps) - 1) * tick // 4
-        drawn.text(LEFT + (i + 0.5) * (WIDTH - LEFT) / len(steps), floor + 16, str(steps[i]), "name", "end" if tick == 4 else "middle" if tick else "start")
+    for i in sorted({(len(steps) - 1) * tick // 4 for tick in range(5)}):
+        drawn.text(LEFT + (i + 0.5) * (WIDTH - LEFT) / len(steps), floor + 16, str(steps[i]), "name", "end" if i and i == len(steps) - 1 else "middle" if i else "start")
     palette = [(0, 0, 0)] + [blend(colours.anchors, i / 254) for i in range(255)]
     data = base64.b64encode(png([[colours.index(v) for v in row] for row in rows], len(steps), palette)).decode()
     place = f"left:{100 * LEFT / WIDTH:.3f}%;top:{100 * TOP / drawn.height:.3f}%;width:{100 - 100 * LEFT / WIDTH:.3f}%;height:{100 * (floor - TOP) / drawn.height:.3f}%"

@@ -94,24 +94,27 @@ def headline(metrics):
     return ""
 
 
+def seconds(value):
+    return f"{value:.1f} s" if value >= 1 or not value else f"{value:.2g} s"
+
+
 def numbers(metrics):
     loss = metrics.steps.get("loss")
     rows = [("steps", f"{loss[-1][0]:.0f}")] if loss else []
-    rows += [("epochs", str(len(metrics.numbers_of_epochs))), ("training", f"{metrics.seconds:.1f} s"),
-             ("evaluation", f"{metrics.eval_seconds:.1f} s")]
+    rows += [("epochs", str(len(metrics.numbers_of_epochs))), ("training", seconds(metrics.seconds)), ("evaluation", seconds(metrics.eval_seconds))]
     if not math.isnan(metrics.speed()):
-        rows.append(("speed", f"{metrics.speed():.0f} {metrics.rate}/s"))
+        rows.append(("speed", f"{metrics.speed():.{int(metrics.speed() < 100)}f} {metrics.rate}/s"))
     if metrics.of("val_top5"):
         rows.append(("top-5 accuracy", f"{last(metrics.of('val_top5')):.2f} %"))
     return fill("{}<table>\n{}</table>\n", headline(metrics), join(fill("<tr><td>{}<td>{}</tr>\n", *row) for row in rows))
 
 
 def curves(metrics):
-    steps = metrics.steps
-    parts = [chart("Loss", "", [("of steps", steps.get("loss", []), False), ("evaluation", metrics.of("val_loss"), True)])]
+    steps, evaluated = metrics.steps, f"evaluation on {of_which(metrics)}".strip() if of_which(metrics) else "evaluation"
+    parts = [chart("Loss", "", [("of steps", steps.get("loss", []), False), (evaluated, metrics.of("val_loss"), True)])]
     for name in metrics.names():
         if name not in ("loss", "top5"):
-            parts.append(chart(*title_of(name), [("evaluation", metrics.of(f"val_{name}"), True),
+            parts.append(chart(*title_of(name), [(evaluated, metrics.of(f"val_{name}"), True),
                                                  ("training", metrics.of(f"train_{name}"), True)]))
     parts += [chart("Learning rate", "", [("of steps", steps.get("lr", []), False)], from_zero=True),
               chart("Speed", f"{metrics.rate}/s", [("of steps", steps.get("speed", []), False)], from_zero=True)]

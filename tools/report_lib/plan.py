@@ -72,7 +72,7 @@ def draw(title, x_title, lines, dots, names, log_x=False, log_y=False):
     xs, ys = [x for x, _ in places], [y for _, y in places]
     low, high = min(ys), max(ys)
     around = (low * 0.9, high * 1.1) if log_y else (min(0, low), high * 1.05 or 1)
-    drawn = charts.Chart(title, (min(xs), max(max(xs), min(xs) * 1.01)), around, x_title, names, log_x, log_y, width=WIDTH, height=HEIGHT)
+    drawn = charts.Chart(title, (min(xs), max(max(xs), min(xs) * 1.01)), around, x_title, names, log_x, log_y, width=WIDTH, height=HEIGHT, x_least=1)
     for index, points, _ in lines:
         drawn.path([(drawn.x(x), drawn.y(y)) for x, y in points if y is not None and (not log_y or y > 0)], f"s{index}")
     for index, points, note in dots:

@@ -68,8 +68,8 @@ static lt_status open_files(lt_watch *w)
 {
     const lt_run_lock_config lock = {.name = "lock-eval", .doing = "evaluated"};
     LT_TRY(lt_run_lock_open(&w->lock, w->folder, &lock));
-    remove_links(w);                                        /* links of a killed evaluation */
-    return lt_metrics_rewind(w->records, INT64_MAX, false); /* removes a truncated line */
+    remove_links(w);                                              /* links of a killed evaluation */
+    return lt_metrics_rewind(w->records, INT64_MAX, false, NULL); /* removes a truncated line */
 }
 
 lt_status lt_watch_open(lt_watch **out, const char *folder)

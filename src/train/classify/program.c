@@ -333,7 +333,10 @@ static void print_evaluation(const void *context, const lt_evaluation *e)
     printf("top-1 %.3f %%, ", lt_classification_top1(&e->sums));
     if (lt_trainer_spec(s->t)->classes > FIVE)
         printf("top-5 %.3f %%, ", lt_classification_top5(&e->sums));
-    printf("loss %.5f over %lld images\n", e->sums.loss, (long long)e->samples);
+    printf("loss %.5f over %lld ", e->sums.loss, (long long)e->samples);
+    if (e->samples < e->total)
+        printf("of %lld ", (long long)e->total);
+    printf("images\n");
 }
 
 static void close_classifier(void *context)

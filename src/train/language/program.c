@@ -177,9 +177,12 @@ static double perplexity_target(const void *context)
 static void print_evaluation(const void *context, const lt_evaluation *e)
 {
     (void)context;
-    printf("perplexity %.4f, loss %.5f, accuracy %.3f %% over %.0f tokens\n",
+    printf("perplexity %.4f, loss %.5f, accuracy %.3f %% over %.0f tokens",
            lt_language_perplexity(&e->sums), e->sums.loss, lt_language_accuracy(&e->sums),
            lt_language_target_count(&e->sums));
+    if (e->samples < e->total)
+        printf(", %lld of %lld sequences", (long long)e->samples, (long long)e->total);
+    printf("\n");
 }
 
 static void close_language(void *context)

@@ -14,9 +14,18 @@
 #include <string.h>
 #include <unistd.h>
 
+static void add_step(lt_metrics_speed *sum, const lt_json_value *root)
+{
+    double rate, seconds;
+    if (lt_json_number(root, sum->key, &rate) || lt_json_number(root, "seconds", &seconds))
+        return;
+    sum->samples += rate * seconds;
+    sum->seconds += seconds;
+}
+
 /* Returns true if a line is a complete record of a step up to this one. redo: drops an epoch's record at that
  * step, as it is repeated. */
-static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
+static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo, lt_metrics_speed *sum)
 {
     const char *event = "";
     lt_json *json = NULL;
@@ -25,8 +34,11 @@ static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
         return false; /* truncated by a kill */
     const lt_json_value *root = lt_json_root(json);
     bool kept = lt_json_integer(root, "step", &at) || at <= step;
-    if (redo && at == step && !lt_json_string(root, "event", &event) && !strcmp(event, "epoch"))
+    const bool has_event = !lt_json_string(root, "event", &event);
+    if (redo && at == step && has_event && !strcmp(event, "epoch"))
         kept = false;
+    if (kept && sum && !strcmp(event, "step"))
+        add_step(sum, root);
     lt_json_free(&json);
     return kept;
 }
@@ -37,13 +49,14 @@ static lt_status open_records(FILE **out, const char *path)
     return access(path, F_OK) && errno == ENOENT ? LT_END : lt_file_open(out, path);
 }
 
-static lt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t step, bool redo)
+static lt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t step, bool redo,
+                           lt_metrics_speed *sum)
 {
     char *line = NULL;
     size_t capacity = 0;
     lt_status st = LT_OK;
     for (ssize_t bytes; !st && (bytes = getline(&line, &capacity, in)) > 0;)
-        if (line[bytes - 1] == '\n' && is_kept(line, (size_t)bytes - 1, step, redo)
+        if (line[bytes - 1] == '\n' && is_kept(line, (size_t)bytes - 1, step, redo, sum)
             && fwrite(line, 1, (size_t)bytes, out) != (size_t)bytes)
             st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     if (!st && ferror(in))
@@ -52,7 +65,7 @@ static lt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t step, 
     return st;
 }
 
-lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo)
+lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo, lt_metrics_speed *sum)
 {
     FILE *file;
     lt_replacement r;
@@ -61,7 +74,7 @@ lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo)
         return st == LT_END ? LT_OK : st;
     st = lt_replacement_open(&r, path);
     if (!st)
-        st = lt_replacement_close(&r, copy_kept(path, file, r.file, step, redo), true);
+        st = lt_replacement_close(&r, copy_kept(path, file, r.file, step, redo, sum), true);
     fclose(file);
     return st;
 }

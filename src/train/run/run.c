@@ -29,9 +29,9 @@ struct lt_run {
     char *folder, *id;
     dev_t device; /* device and inode of the folder when it was opened */
     ino_t inode;
-    bool is_quiet;       /* a rank above 0 */
-    char rate[64];       /* key of the speed: "images_per_second" */
-    const char *records; /* name of the records file: "metrics.jsonl" */
+    bool is_quiet;        /* a rank above 0 */
+    lt_metrics_speed sum; /* all steps of the run, those before a resume too */
+    const char *records;  /* name of the records file: "metrics.jsonl" */
     FILE *metrics;
     FILE *bad_images; /* bad_images.txt, opened at the first entry */
     uint64_t *bad;    /* hashes of its lines */
@@ -76,15 +76,16 @@ static lt_status write_config(const lt_run *run, const lt_options *options)
     return st;
 }
 
-/* Starts a file of records empty, or truncated to the step to resume. */
-static lt_status reset_records(const lt_run *run, const char *name, const lt_run_config *config)
+/* Starts a file of records empty, or truncated to the step to resume; sum NULL or its speed. */
+static lt_status reset_records(const lt_run *run, const char *name, const lt_run_config *config,
+                               lt_metrics_speed *sum)
 {
     char *path = lt_format("%s/%s", run->folder, name);
     if (!path)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
     if (config->resume_step > 0)
-        st = lt_metrics_rewind(path, config->resume_step, config->redo_epoch);
+        st = lt_metrics_rewind(path, config->resume_step, config->redo_epoch, sum);
     else if (unlink(path) && errno != ENOENT)
         st = io_error(run, name);
     lt_free(path);
@@ -94,10 +95,10 @@ static lt_status reset_records(const lt_run *run, const char *name, const lt_run
 /* Opens metrics.jsonl, and rewinds the records of evaluations by another process, too. */
 static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
-    LT_TRY(reset_records(run, LT_RUN_EVALUATIONS, config));
-    LT_TRY(reset_records(run, LT_RUN_HASHES, config));
+    LT_TRY(reset_records(run, LT_RUN_EVALUATIONS, config, NULL));
+    LT_TRY(reset_records(run, LT_RUN_HASHES, config, NULL));
     LT_TRY(lt_stats_file_rewind(run->folder, config->resume_step));
-    LT_TRY(reset_records(run, run->records, config));
+    LT_TRY(reset_records(run, run->records, config, &run->sum));
     return open_for_append(run, run->records, &run->metrics);
 }
 
@@ -138,7 +139,8 @@ lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *con
         return LT_E_NOMEM;
     run->is_quiet = config->rank > 0;
     run->records = config->records ? config->records : "metrics.jsonl";
-    snprintf(run->rate, sizeof run->rate, "%s_per_second", config->unit ? config->unit : "samples");
+    snprintf(run->sum.key, sizeof run->sum.key, "%s_per_second",
+             config->unit ? config->unit : "samples");
     lt_bar_begin(&run->bar, stderr, config);
     lt_status st = LT_OK;
     if (folder && !(run->folder = lt_strdup(folder)))
@@ -243,11 +245,15 @@ static void begin_line(lt_run *run, const char *event)
 lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
 {
     lt_bar_step(&run->bar, r);
+    if (r->seconds > 0) {
+        run->sum.samples += (double)r->samples;
+        run->sum.seconds += r->seconds;
+    }
     if (!run->metrics)
         return LT_OK;
     const lt_metric lr = {"lr", r->lr};
     const lt_metric speed[] = {
-        {run->rate, r->seconds > 0 ? (double)r->samples / r->seconds : (double)NAN},
+        {run->sum.key, r->seconds > 0 ? (double)r->samples / r->seconds : (double)NAN},
         {"data_seconds", r->data_seconds},
     };
     begin_line(run, "step");
@@ -261,17 +267,37 @@ lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
     return write_line(run);
 }
 
+/* Returns the value of a metric, or NaN if absent. */
+static double metric_value(const lt_metric *metric, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(metric[i].name, name))
+            return metric[i].value;
+    return (double)NAN;
+}
+
+/* Shows the metrics, how much of the data the evaluation used if not all, the duration, and the mean speed of all
+ * steps of the run, as lather-inspect and lather-report do. */
 static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
 {
-    char text[256], duration[32];
+    const double samples = metric_value(r->extra, r->extra_count, "val_samples"),
+                 total = metric_value(r->extra, r->extra_count, "val_total"),
+                 speed = run->sum.samples / run->sum.seconds;
+    char text[320], duration[32];
     size_t used =
         (size_t)snprintf(text, sizeof text, "%s %" PRId64 ":", r->is_evaluation ? "step" : "epoch",
                          r->is_evaluation ? r->step : r->epoch + 1);
     for (size_t i = 0; i < r->metrics; i++)
         used += lt_bar_format_metric(&run->bar, r->metric[i].name, r->metric[i].value, text + used,
                                      sizeof text - used);
-    snprintf(text + used, sizeof text - used, " | %s",
-             lt_duration_text(r->is_evaluation ? r->eval_seconds : r->seconds, duration));
+    if (samples < total)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, " on %.0f of %.0f", samples, total);
+    used += (size_t)snprintf(
+        text + used, sizeof text - used, " | %s",
+        lt_duration_text(r->is_evaluation ? r->eval_seconds : r->seconds, duration));
+    if (!r->is_evaluation && run->sum.seconds > 0)
+        snprintf(text + used, sizeof text - used, ", %.*f %s/s", speed < 100, speed, run->bar.unit);
     lt_bar_line(&run->bar, text);
 }
 
