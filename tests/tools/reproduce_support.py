@@ -38,8 +38,9 @@ lr           = 1e-4 .. 1e-2
 """
 
 
-def call(line, cwd):
-    """The tool in a child that has its modules already: starting Python and importing them takes longer than most calls."""
+def call(line, cwd, main=None):
+    """The tool (main: of another than reproduce) in a child that has its modules already: starting Python and importing them takes
+    longer than most calls."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as none:
         sys.stdout.flush()
         pid = os.fork()
@@ -49,7 +50,7 @@ def call(line, cwd):
                 os.chdir(cwd)
                 for file, number in ((none, 0), (out, 1), (err, 2)):
                     os.dup2(file.fileno(), number)
-                code = tool.main(line)
+                code = (main or tool.main)(line)
             except SystemExit as end:
                 code = end.code
             except BaseException:

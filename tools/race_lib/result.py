@@ -34,18 +34,22 @@ def summarize(cell, folder, status):
     hashes = {r["step"]: r["sha256"] for r in records if r.get("event") == "hash"}
     data = next((r for r in records if r.get("event") == "data"), {})
     env = read_json(os.path.join(folder, "env.json")) or {}
-    return {"id": cell.id, "status": status, "settings": {k: v for k, v in cell.settings.items() if k != plugins.FILES}, "data": {k: data.get(k) for k in ("samples", "fingerprint")},
+    return {"id": cell.id, "status": status, "settings": {k: v for k, v in cell.settings.items() if k != plugins.FILES}, "data": {k: data.get(k) for k in ("samples", "fingerprint", "bytes")},
             "config": {k: v for k, v in config.items() if k not in PLACES}, "env": {k: env[k] for k in ENV if k in env}, "epoch_keys": keys,
             "epochs": [[r.get(key) for key in keys] for r in epochs], "optimizer_bytes": state_bytes(folder, epochs),
             "hashes": [[step, value] for step, value in hashes.items() if step in ends or (every and step % every == 0)],
             "weights_sha256": sha256_of(os.path.join(folder, "model.safetensors"))}
 
 
+def build_of(env):
+    return ", ".join(f"{key} {env[key]}" for key in BUILD if key in env)
+
+
 class Result:
     """A result and its score. steps: at the first evaluation that reached the target, inf if none did; core_seconds: of
-    training up to there; curve: [(step, score)]; final: the last score."""
+    training up to there; curve: [(step, score)]; final: the last score. verified: [(build, processor)] of equal repetitions."""
 
-    def __init__(self, task, seed, content):
+    def __init__(self, task, seed, content, verified=None):
         self.seed, self.content, metric = seed, content, task.metric
         rows = [dict(zip(content["epoch_keys"], row)) for row in content["epochs"]]
         self.curve = [(r["step"], metric.score(r[metric.key])) for r in rows if r.get(metric.key) is not None]
@@ -54,16 +58,18 @@ class Result:
         self.steps = next((step for step, score in self.curve if score >= task.target and step <= task.max_steps), math.inf)
         threads = int(content["config"].get("threads", "0")) or content["env"].get("cpu_threads", 1)
         self.core_seconds = threads * sum(r["seconds"] or 0.0 for r in rows if r["step"] <= self.steps)
+        self.all_core_seconds = threads * sum(r["seconds"] or 0.0 for r in rows)
         self.bytes = content["optimizer_bytes"]
         self.last_hash = content["hashes"][-1][1] if content["hashes"] else ""
-        self.build = ", ".join(str(content["env"].get(key, "unknown")) for key in BUILD if key in content["env"])
+        self.build, is_equal = build_of(content["env"]), verified and verified["sha256"] == self.last_hash
+        self.verified = [(build_of(verified["env"]), f"{verified['env'].get('cpu')}, {verified['env'].get('cpu_isa')}")] if is_equal else []
 
     def is_reached(self):
         return self.steps < math.inf
 
 
-def path_of(results, task, entry, seed):
-    return os.path.join(results, task, entry, f"seed-{seed}.json")
+def path_of(results, task, entry, seed, kind="seed"):
+    return os.path.join(results, task, entry, f"{kind}-{seed}.json")
 
 
 def differing(one, other):
@@ -81,7 +87,7 @@ def load(results, task, entry):
         lack = task.lacks(content["data"]["samples"], content["data"]["fingerprint"])
         if lack:
             raise PlanError(f"{path}: {lack}")
-        found.append(Result(task, int(word), content))
+        found.append(Result(task, int(word), content, read_json(path_of(results, task.name, entry.name, word, "verified"))))
         for key, was, now in differing(content["settings"], entry.all_settings(int(word)))[:1]:
             raise PlanError(f"{path}: {key} is {was} in the result, {now} in {entry.path}: run the seed again")
     return sorted(found, key=lambda result: result.seed)

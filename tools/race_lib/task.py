@@ -141,10 +141,10 @@ class Entry:
         self.plugin, self.sha256 = head.get("plugin"), head.get("sha256")
         if self.plugin:
             self.plugin = os.path.join(os.path.dirname(path), self.plugin)
-            self.check_plugin(where)
 
-    def check_plugin(self, where):
+    def check_plugin(self):
         """Errors: PlanError if the file is missing or not the one that was entered."""
+        where = f"{self.path}: [entry]"
         try:
             with open(self.plugin, "rb") as file:
                 found = hashlib.sha256(file.read()).hexdigest()

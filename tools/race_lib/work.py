@@ -49,6 +49,8 @@ class Work:
     def __init__(self, args):
         self.args, self.task = args, find_task(args.task)
         self.entry = self.task.entry(args.entry)
+        if self.entry.plugin:
+            self.entry.check_plugin()
         if self.entry.plugin and not args.allow_plugin:
             raise PlanError(f"{self.entry.path}: plugin {self.entry.plugin} is code that this run would load: --allow-plugin permits it")
         self.results = args.results or os.path.join(args.out, "results")
@@ -118,6 +120,10 @@ def run(args):
     except KeyboardInterrupt:
         pool.stop()
         raise
+    copy = os.path.join(work.results, work.task.name, f"{work.entry.name}.ini")
+    if work.entry.name not in work.task.entries():  # for the board
+        with open(work.entry.path, encoding="utf-8") as file:
+            write_whole(copy, file.read())
     for cell_id, seed in cells.items():
         if seed not in done and store.metrics(cell_id):
             write_whole(work.path(seed), text_of(store.metrics(cell_id)))

@@ -1,9 +1,11 @@
 """Means, deviations and bootstrap intervals; seeds are resampled, with a fixed random seed."""
+import itertools
 import random
 import statistics
 
 SAMPLES = 1000
 LEVEL = 0.95
+MOST_PAIRS = 12  # up to here all signs are tried
 
 
 def mean(values):
@@ -31,3 +33,15 @@ def bootstrap(measure, *groups):
     rng = random.Random(1)
     found = sorted(measure(*([g[int(rng.random() * len(g))] for _ in g] for g in groups)) for _ in range(SAMPLES))
     return quantile(found, (1 - LEVEL) / 2), quantile(found, (1 + LEVEL) / 2)
+
+
+def sign_flip(differences):
+    """p of the two-sided permutation test of paired differences: the share of assignments of signs whose sum is at least as far
+    from 0; of all assignments, or of SAMPLES random ones with a fixed seed. Fisher, The Design of Experiments, 1935."""
+    if len(differences) <= MOST_PAIRS:
+        signs = list(itertools.product((1, -1), repeat=len(differences)))
+    else:
+        rng = random.Random(1)
+        signs = [[1] * len(differences)] + [[rng.choice((1, -1)) for _ in differences] for _ in range(SAMPLES)]
+    far = abs(sum(differences)) * (1 - 1e-12)
+    return mean([abs(sum(s * d for s, d in zip(row, differences))) >= far for row in signs])

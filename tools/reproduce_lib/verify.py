@@ -192,7 +192,8 @@ class Repetition:
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         equal = [s for s in steps if s < step]
         print(f"different at step {step}" + (f", equal at step {equal[-1]}" if equal else ""))
-        print(shown(f"first tensor that differs: {names[0] if names else 'unknown'} ({len(names)} of {len(ours)} differ)"))
+        if ours:
+            print(shown(f"first tensor that differs: {names[0] if names else 'unknown'} ({len(names)} of {len(ours)} differ)"))
         if equal and step - equal[-1] > 1:
             print(f"no hash is recorded from step {equal[-1] + 1} to step {step - 1}: a run with --hash-every 1 has one for each update")
         return True
