@@ -109,6 +109,27 @@ static void check_row(void **state)
     remove_folder(root);
 }
 
+/* As ImageNet's "crane", a bird and a machine. */
+static void check_name_of_two_classes(void **state)
+{
+    static const char *const names[] = {"cat", "bee", "ant", "cat"};
+    row r = {.labels = "a.jpg ant\nb.jpg bee\nc.png 3\nd e.jpg 0\n"};
+    (void)state;
+    for (int attempt = 0; attempt < 2; attempt++, r.labels = "a.jpg ant\nb.jpg cat\n") {
+        char *root = make_flat(&r), *folder = below(root, "val"), *labels = below(root, "labels");
+        lt_dataset *d = NULL;
+        const lt_status st = lt_dataset_labelled(&d, folder, labels, names, (int)COUNT_OF(names));
+        if (attempt)
+            assert_fails(st, LT_E_FORMAT, "labels:2: 'cat' is the name of classes 0 and 3");
+        else
+            assert_ok(st);
+        lt_dataset_free(&d);
+        free(labels);
+        free(folder);
+        remove_folder(root);
+    }
+}
+
 static void check_missing(void **state)
 {
     (void)state;
@@ -197,6 +218,7 @@ static void check_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest more[] = {
+        {"a name of two classes is an error", check_name_of_two_classes, 0, 0, 0},
         {"missing files are named", check_missing, 0, 0, 0},
         {"a failed allocation is an error", check_memory, 0, 0, 0},
         {"different class sets are named", check_classes, 0, 0, 0},

@@ -32,6 +32,14 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const named_class *)a)->name, ((const named_class *)b)->name);
 }
 
+/* Names may repeat: ImageNet has two classes "crane". */
+static int by_name_then_index(const void *a, const void *b)
+{
+    const named_class *x = a, *y = b;
+    const int order = strcmp(x->name, y->name);
+    return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
 static lt_status sort_classes(job *j, const char *const *name)
 {
     for (int32_t i = 0; name && i < j->classes; i++)
@@ -44,16 +52,25 @@ static lt_status sort_classes(job *j, const char *const *name)
         return LT_E_NOMEM;
     for (int32_t i = 0; i < j->classes; i++)
         j->named[i] = (named_class){name[i], i};
-    qsort(j->named, (size_t)j->classes, sizeof *j->named, compare_names);
+    qsort(j->named, (size_t)j->classes, sizeof *j->named, by_name_then_index);
     return LT_OK;
 }
 
-/* Returns the index of the class, or -1 if absent. */
-static int32_t find_class(const job *j, const char *name)
+/* Returns the first class of this name, or NULL if absent. */
+static const named_class *find_name(const job *j, const char *name)
 {
     const named_class key = {.name = name}, *found = NULL;
     if (j->named)
         found = bsearch(&key, j->named, (size_t)j->classes, sizeof key, compare_names);
+    while (found && found > j->named && !compare_names(found - 1, found))
+        found--;
+    return found;
+}
+
+/* Returns the index of the first class of this name, or -1 if absent. */
+static int32_t find_class(const job *j, const char *name)
+{
+    const named_class *found = find_name(j, name);
     return found ? found->index : -1;
 }
 
@@ -187,9 +204,20 @@ static lt_status read_devkit_map(job *j)
 
 /* --- Labels --- */
 
+static lt_status check_unique(const job *j, const lt_label *l)
+{
+    const named_class *first = find_name(j, l->text);
+    if (!first || first + 1 == j->named + j->classes || compare_names(first, first + 1) != 0)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT,
+                   "%s:%d: '%s' is the name of classes %d and %d: replace it by the class's index",
+                   j->path, l->line, l->text, (int)first[0].index, (int)first[1].index);
+}
+
 static lt_status resolve_label(const job *j, lt_label *l)
 {
     int32_t number = parse_number(l->text);
+    LT_TRY(check_unique(j, l));
     l->label = j->map ? -1 : find_class(j, l->text);
     if (l->label < 0 && j->map)
         l->label = number >= 0 && (size_t)number < j->map_count ? j->map[number] : -1;
