@@ -1,5 +1,5 @@
 /* Sockets for addresses. inproc is a Unix socket with an abstract name (unix(7)) that contains a random word of this
- * process; connections from other processes are rejected. */
+ * process; connections from other processes are rejected. Portable: a file in /tmp, open to the user's processes. */
 
 #include "service/endpoint.h"
 
@@ -46,7 +46,8 @@ static void make_unix_target(target *t, const lt_address *a)
         snprintf(name, most, "%s", a->name);
     } else {
         pthread_once(&process_once, draw_word);
-        snprintf(name + 1, most - 1, "lather-%ld-%s-%016" PRIx64, (long)getpid(), process_word,
+        snprintf(name + LT_LINUX, most - LT_LINUX, "%slather-%ld-%s-%016" PRIx64,
+                 LT_LINUX ? "" : "/tmp/", (long)getpid(), process_word,
                  lt_fnv1a_text(LT_FNV1A_BEGIN, a->name));
     }
     t->first = (struct addrinfo){.ai_family = AF_UNIX,
@@ -59,8 +60,6 @@ static const char *resolve_target(target *t, const lt_address *a)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     char port[16];
-    if (a->kind == LT_ADDRESS_INPROC && !LT_LINUX)
-        return "inproc needs abstract names of Unix sockets, which only Linux has: use ipc";
     memset(t, 0, sizeof *t);
     if (a->kind != LT_ADDRESS_TCP) {
         make_unix_target(t, a);
@@ -211,9 +210,14 @@ lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *addre
 void lt_endpoint_remove_file(const lt_address *address, const struct stat *file)
 {
     struct stat now;
-    if (address->kind == LT_ADDRESS_IPC && !lstat(address->name, &now) && now.st_dev == file->st_dev
-        && now.st_ino == file->st_ino && S_ISSOCK(now.st_mode))
-        (void)unlink(address->name);
+    target t = {0};
+    if (address->kind == LT_ADDRESS_TCP)
+        return;
+    make_unix_target(&t, address);
+    const char *path = path_of(&t.first);
+    if (path && !lstat(path, &now) && now.st_dev == file->st_dev && now.st_ino == file->st_ino
+        && S_ISSOCK(now.st_mode))
+        (void)unlink(path);
 }
 
 int lt_endpoint_accept(int listener, const lt_address *address)
@@ -221,7 +225,7 @@ int lt_endpoint_accept(int listener, const lt_address *address)
     const int fd = lt_os_accept(listener);
     if (fd < 0)
         return -1;
-    if (address->kind == LT_ADDRESS_INPROC && lt_os_peer(fd) != getpid()) {
+    if (address->kind == LT_ADDRESS_INPROC && LT_LINUX && lt_os_peer(fd) != getpid()) {
         errno = EPERM;
         return close_and_fail(fd);
     }

@@ -6,10 +6,10 @@
 
 #include <sys/stat.h>
 
-/* Opens a listening socket. text: the address, for messages. *file: the socket file of ipc. Errors: LT_E_IO. */
+/* Opens a listening socket. text: the address, for messages. *file: the socket file, if any. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *address,
                                            const char *text);
-/* Removes the socket file of ipc, unless it has been replaced. */
+/* Removes the socket file, unless it has been replaced. */
 void lt_endpoint_remove_file(const lt_address *address, const struct stat *file);
 /* Accepts a connection. Returns -1 with errno on failure. */
 int lt_endpoint_accept(int listener, const lt_address *address);

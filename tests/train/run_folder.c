@@ -2,6 +2,7 @@
 
 #include "lather/detail/run_folder.h"
 
+#include "base/os.h"
 #include "temp_folder.h"
 #include "train/run/metrics.h"
 
@@ -53,9 +54,19 @@ static void test_id(void **state)
     assert_string_equal(got, "");
 }
 
+/* The portable form's locks exclude processes only. */
+static void skip_without_thread_locks(void)
+{
+    if (LT_LINUX)
+        return;
+    print_message("SKIP: the portable form's locks do not exclude threads of one process\n");
+    skip();
+}
+
 static void test_lock(void **state)
 {
     (void)state;
+    skip_without_thread_locks();
     char run[TEMP_PATH], other[TEMP_PATH], says[64];
     lt_run_lock *a = NULL, *b = NULL, *c = NULL;
     temp_path(run, folder, "run");
@@ -83,6 +94,7 @@ static void test_lock(void **state)
 static void test_named_lock(void **state)
 {
     (void)state;
+    skip_without_thread_locks();
     char run[TEMP_PATH];
     lt_run_lock *writer = NULL, *reader = NULL, *second = NULL;
     const lt_run_lock_config named = {.name = "lock-eval", .doing = "evaluated"};
