@@ -121,6 +121,19 @@ def runs_that_cannot_be_compared(cwd):
     assert done.returncode == 1 and "verify: absent: no such program" in done.stderr, done
 
 
+def data_are_compared_by_all_bits_of_their_fingerprint(cwd):
+    run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
+    path, bits = os.path.join(cwd, "run", "metrics.jsonl"), records(cwd, "run", "data")[0]["fingerprint"]
+    text = content(path).decode()
+    assert re.fullmatch(r"[0-9a-f]{16}", bits) and int(bits, 16) >> 11 | 1 == json.loads(content(checkpoint(cwd, "run", 2, "state.json")))["data_hash"], bits
+    last = f"{int(bits, 16) ^ 1:016x}"
+    for recorded, code in {f'"{last}"': 1, int(bits, 16) >> 11 | 1: 0, (int(bits, 16) >> 11 | 1) + 2: 1}.items():  # numbers: of earlier versions
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(f'"{bits}"', str(recorded)))
+        said = verify(cwd, "run", code=code)
+        assert ("verify: other data: the run had fingerprint " if code else "equal: 2 hashes") in said, said
+
+
 def plugins_and_versions_are_named(cwd):
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
     env = json.loads(content(cwd, "run", "env.json"))
@@ -136,5 +149,6 @@ def plugins_and_versions_are_named(cwd):
 
 sys.exit(run_rows([a_repetition_is_equal, a_hash_is_of_the_checkpoint, other_metrics_are_named,
                    ranks_become_micro_batches, hashing_changes_nothing, a_weight_changed_by_one_ulp_is_found,
-                   an_interrupted_run_is_compared_where_it_stopped, runs_that_cannot_be_compared, plugins_and_versions_are_named], "lather-verify-",
+                   an_interrupted_run_is_compared_where_it_stopped, runs_that_cannot_be_compared,
+                   data_are_compared_by_all_bits_of_their_fingerprint, plugins_and_versions_are_named], "lather-verify-",
                   *sys.argv[3:4]))

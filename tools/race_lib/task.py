@@ -6,6 +6,7 @@ import re
 import subprocess
 
 from reproduce_lib import plugins
+from reproduce_lib.fingerprint import are_equal
 from reproduce_lib.launch import LaunchError, message_of
 from reproduce_lib.main import HERE
 from reproduce_lib.metric import METRICS
@@ -62,7 +63,9 @@ class Task:
         self.title, self.about = head.get("title", self.name), head.get("about", "")
         self.program, self.data = head.get("program", "train_resnet50"), take(head, "data", where)
         self.samples = number(take(head, "samples", where), f"{where}: samples", 1, 1e15, True)
-        self.fingerprint = number(take(head, "fingerprint", where), f"{where}: fingerprint", 0, 2**53, True)
+        text = take(head, "fingerprint", where)  # a number: as earlier versions recorded it
+        is_text = re.fullmatch("[0-9a-f]{16}", text) and not text.isdigit()
+        self.fingerprint = text if is_text else number(text, f"{where}: fingerprint", 0, 2**53, True)
         metric = take(head, "metric", where)
         if metric not in METRICS:
             raise PlanError(f"{where}: metric: got '{metric}', want one of {', '.join(METRICS)}")
@@ -104,7 +107,7 @@ class Task:
 
     def lacks(self, samples, fingerprint):
         """An error's text if the data differ from the task's, else None."""
-        if (samples, fingerprint) == (self.samples, self.fingerprint):
+        if samples == self.samples and are_equal(fingerprint, self.fingerprint):
             return None
         return (f"the data have {samples} samples, fingerprint {fingerprint}; those of task {self.name} have {self.samples} samples, "
                 f"fingerprint {self.fingerprint} ({self.path})")

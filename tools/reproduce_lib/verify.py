@@ -14,6 +14,7 @@ import time
 from report_lib.records import objects_in, read_settings
 from report_lib.text import read_lines, shown
 
+from .fingerprint import are_equal
 from .launch import LaunchError, end_with_parent, message_of
 from .main import find_program
 
@@ -130,10 +131,10 @@ class Repetition:
         return [self.program(), *flags, *(["--data", self.args.data] if self.args.data else []), *self.args.flags]
 
     def check_data(self, data):
-        of = self.record.data
-        for key in ("samples", "fingerprint", "bytes") if of and data else ():
-            if of.get(key) != data.get(key):
-                raise VerifyError(f"other data: the run had {key} {of.get(key)}, the repetition has {data.get(key)} "
+        for key in ("samples", "fingerprint", "bytes") if self.record.data and data else ():
+            values = self.record.data.get(key), data.get(key)
+            if not are_equal(*values):
+                raise VerifyError(f"other data: the run had {key} {values[0]}, the repetition has {values[1]} "
                                   f"({self.args.data or self.settings.get('data')})")
 
     def difference(self, repeated):

@@ -103,6 +103,10 @@ LT_API LT_MUST_CHECK lt_status lt_run_event(lt_run *run, const char *event, int6
  *  LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_hash(lt_run *run, int64_t step, const char *sha256,
                                            const char *line);
+/** Writes {"event":"data","step","samples","fingerprint","bytes"}; the fingerprint as 16 hexadecimal digits. Errors:
+ *  LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_data(lt_run *run, int64_t step, int64_t samples,
+                                           uint64_t fingerprint, int64_t bytes);
 /** Does the same as lt_run_event() with numbers; omits those that are not finite. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step,
                                                    const lt_metric *value, size_t count);

@@ -152,7 +152,8 @@ static void reset_epoch_counters(lt_checkpoint_state *now)
 void lt_train_state_set_fingerprint(lt_train_state *s, const lt_dataset *train)
 {
     s->now.data_samples = lt_dataset_count(train);
-    s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* fits a double */
+    s->fingerprint = lt_dataset_fingerprint(train);
+    s->now.data_hash = (int64_t)(s->fingerprint >> 11) | 1; /* fits a double */
     s->now.data_bytes = lt_dataset_bytes(train);
 }
 
@@ -330,12 +331,9 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_con
 
 lt_status lt_train_state_record_data(const lt_train_state *s, lt_run *run)
 {
-    const lt_metric value[] = {{"samples", (double)s->now.data_samples},
-                               {"fingerprint", (double)s->now.data_hash},
-                               {"bytes", (double)s->now.data_bytes}};
-    return s->now.reproducible
-               ? lt_run_event_values(run, "data", s->now.step, value, sizeof value / sizeof *value)
-               : LT_OK;
+    return s->now.reproducible ? lt_run_data(run, s->now.step, s->now.data_samples, s->fingerprint,
+                                             s->now.data_bytes)
+                               : LT_OK;
 }
 
 lt_status lt_train_state_record_hash(const lt_train_state *s, const lt_checkpoint_contents *parts,

@@ -342,6 +342,21 @@ lt_status lt_run_hash(lt_run *run, int64_t step, const char *sha256, const char 
     return lt_run_event(run, "hash", step, "sha256", sha256);
 }
 
+lt_status lt_run_data(lt_run *run, int64_t step, int64_t samples, uint64_t fingerprint,
+                      int64_t bytes)
+{
+    char digits[17];
+    if (!run->metrics)
+        return LT_OK;
+    snprintf(digits, sizeof digits, "%016" PRIx64, fingerprint);
+    begin_line(run, "data");
+    lt_json_put_integer(&run->line, "step", step);
+    lt_json_put_integer(&run->line, "samples", samples);
+    lt_json_put_string(&run->line, "fingerprint", digits);
+    lt_json_put_integer(&run->line, "bytes", bytes);
+    return write_line(run);
+}
+
 lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, const lt_metric *value,
                               size_t count)
 {
