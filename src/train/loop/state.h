@@ -30,7 +30,7 @@ typedef struct lt_train_state {
     bool save_failed;                  /* the last checkpoint was not written */
     bool data_changed;                 /* the data differ from those of that checkpoint */
     uint64_t
-        fingerprint; /* of the training data; now.data_hash: its upper 53 bits, the last one set */
+        fingerprint; /* the training data's; now.data_hash: its upper 53 bits, the last one set */
     int64_t offset;  /* step - epoch * steps per epoch; not 0 after epochs of another length */
 } lt_train_state;
 
