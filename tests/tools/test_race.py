@@ -170,6 +170,16 @@ def entries_of_other_builds_are_marked(cwd):
     assert "have 63 samples, fingerprint 7168054316192009; those of task smoke have 64 samples, fingerprint 7168054316192009" in said, said
 
 
+def a_run_that_diverged_fails_and_is_not_verified(cwd):
+    entry = write(cwd, "wild.ini", "[entry]\ntuning-runs = 3\n[settings]\noptim = sgd\nlr = 1e6\nmomentum = 0\nnesterov = false\n"
+                  "norm-weight-decay = true\nweight-decay = 1e5\n")
+    assert "diverged" in race("run", "smoke", entry, "--seeds", "1", cwd=cwd)
+    assert "the run diverged after step 0" in race("verify", "smoke", entry, cwd=cwd)
+    race("board", cwd=cwd)
+    page = read(cwd, "runs", "race", "results.md")
+    assert "| 1 | wild | 0 of 1 | > 16 [> 16, > 16] |  | – | 0.00 [0.00, 0.00] | no |" in page, page
+
+
 def bad_tasks_and_entries_are_refused(cwd):
     def entry(settings, head="tuning-runs = 0"):
         return lambda: write(cwd, "own.ini", f"[entry]\n{head}\n[settings]\n{settings}\n")
@@ -215,5 +225,6 @@ def the_committed_board_is_drawn_from_committed_results(cwd):
 
 
 sys.exit(run_rows([a_race_runs_to_a_board, a_result_is_verified_or_rejected, a_killed_run_has_the_hashes_of_an_unbroken_one,
-                   scores_are_of_the_first_evaluation_at_the_target, entries_of_other_builds_are_marked, bad_tasks_and_entries_are_refused,
-                   a_plugin_is_compiled_and_verified, the_committed_board_is_drawn_from_committed_results]))
+                   scores_are_of_the_first_evaluation_at_the_target, entries_of_other_builds_are_marked,
+                   a_run_that_diverged_fails_and_is_not_verified, bad_tasks_and_entries_are_refused, a_plugin_is_compiled_and_verified,
+                   the_committed_board_is_drawn_from_committed_results]))

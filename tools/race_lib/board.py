@@ -90,7 +90,7 @@ class Board:
             size, last = s.results[0].bytes, s.results[-1]
             flags = " ".join(f"{k}={v}" for k, v in sorted(s.entry.settings.items())) + (f" plugin={os.path.basename(s.entry.plugin)}" if s.entry.plugin else "")
             rows.append([s.entry.title, f"`{flags}`", str(s.entry.tuning_runs), f"{size:,}" if size is not None else "–", f"{last.seed}: `{last.last_hash[:16]}`",
-                         f"`{(last.content['weights_sha256'] or '')[:16]}`"])
+                         f"`{last.content['weights_sha256'][:16]}`" if last.content["weights_sha256"] else "–"])
         return Table("settings", [words("entry"), words("settings"), count("runs of tuning"), count("bytes of state"), words("last hash of a seed"),
                                   words("SHA-256 of model.safetensors")], rows)
 

@@ -82,7 +82,9 @@ def verify(args):
         of = argparse.Namespace(run=recorded, from_step=None, steps=None, data=work.data)
         code = RaceRepetition(of, work, content).compare(repeated)
         env = read_json(os.path.join(repeated, "env.json")) or {}
-    if code == 0:
+    if code == 0 and content["status"] != "done":
+        say(f"the run {content['status']} after step {content['hashes'][-1][0]}: equal up to there, which verifies no result")
+    elif code == 0:
         record = {"sha256": content["hashes"][-1][1], "env": {k: env[k] for k in result.ENV if k in env}}
         write_whole(result.path_of(work.results, work.task.name, work.entry.name, args.seed, "verified"), json.dumps(record, indent=0) + "\n")
         say(f"verified: {path}")

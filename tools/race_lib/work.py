@@ -58,7 +58,7 @@ class Work:
         program = find_program(args.train, self.task.program)
         self.plugin = build_plugin(self.entry, args.out)
         self.entry.check(program, self.plugin)
-        self.launcher = Launcher(program, self.data, machines_of("local", args.jobs, 1, "mpirun", ""), 1, [], args.threads, args.checkpoint_every, None)
+        self.launcher = Launcher(program, self.data, machines_of(args.on, args.jobs, 1, "mpirun", args.hosts), 1, [], args.threads, args.checkpoint_every, None)
 
     def cell(self, seed):
         """Its name is a hash of the resolved configuration, the task's data and the plugin."""
