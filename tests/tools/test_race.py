@@ -167,7 +167,7 @@ def entries_of_other_builds_are_marked(cwd):
     assert "Another build" not in read(cwd, "runs", "race", "results.md"), "a verification with this build does not count"
     change(cwd, "shampoo", 1, lambda result: result["data"].__setitem__("samples", 63))
     said = race("board", cwd=cwd, code=USAGE)
-    assert "have 63 samples, fingerprint 7168054316192009; those of task smoke have 64 samples, fingerprint 7168054316192009" in said, said
+    assert "have 63 samples, fingerprint cbba7599fa884c21; those of task smoke have 64 samples, fingerprint cbba7599fa884c21" in said, said
 
 
 def a_run_that_diverged_fails_and_is_not_verified(cwd):
@@ -198,6 +198,7 @@ def bad_tasks_and_entries_are_refused(cwd):
             (["smoke", entry("", f"tuning-runs = 0\nplugin = own.c\nsha256 = {own}")], "own.c is code that this run would load: --allow-plugin", USAGE),
             (["smoke", "nestorov"], "no entry 'nestorov'", USAGE), (["smok", "nesterov"], "no task 'smok'", USAGE),
             ([lambda: own_task(cwd, "bad", metric="top5"), "nesterov"], "metric: got 'top5', want one of top1, loss", USAGE),
+            ([lambda: own_task(cwd, "bad", fingerprint="7"), "nesterov"], "fingerprint: got '7', want 16 hexadecimal digits", USAGE),
             ([lambda: own_task(cwd, "bad", sections="Optimiser"), "nesterov"], "'Optimiser' is no section", USAGE),
             ([other, "nesterov"], "the data have 32 samples, fingerprint", ERROR)):
         said = race("run", *(arg() if callable(arg) else arg for arg in args), cwd=cwd, code=code)

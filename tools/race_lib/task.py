@@ -6,7 +6,6 @@ import re
 import subprocess
 
 from reproduce_lib import plugins
-from reproduce_lib.fingerprint import are_equal
 from reproduce_lib.launch import LaunchError, message_of
 from reproduce_lib.main import HERE
 from reproduce_lib.metric import METRICS
@@ -16,6 +15,7 @@ TASK_KEYS = ("title", "about", "program", "data", "samples", "fingerprint", "met
 ENTRY_KEYS = ("title", "author", "tuning-runs", "plugin", "sha256")
 MAY_BE_SET = ("epochs", "max-steps", "grad-accum")  # the flags of OWN_FLAGS that a task fixes or leaves free
 SECTION = re.compile(r"^([A-Z][a-z]+)(?:, by .*)?:$")
+FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
 OPTION = re.compile(r"^  (?:-., )?--(?:\[no-\])?([a-z0-9-]+)")
 
 
@@ -63,9 +63,9 @@ class Task:
         self.title, self.about = head.get("title", self.name), head.get("about", "")
         self.program, self.data = head.get("program", "train_resnet50"), take(head, "data", where)
         self.samples = number(take(head, "samples", where), f"{where}: samples", 1, 1e15, True)
-        text = take(head, "fingerprint", where)  # a number: as earlier versions recorded it
-        is_text = re.fullmatch("[0-9a-f]{16}", text) and not text.isdigit()
-        self.fingerprint = text if is_text else number(text, f"{where}: fingerprint", 0, 2**53, True)
+        self.fingerprint = take(head, "fingerprint", where)
+        if not FINGERPRINT.match(self.fingerprint):
+            raise PlanError(f"{where}: fingerprint: got '{self.fingerprint}', want 16 hexadecimal digits, as in metrics.jsonl of a run")
         metric = take(head, "metric", where)
         if metric not in METRICS:
             raise PlanError(f"{where}: metric: got '{metric}', want one of {', '.join(METRICS)}")
@@ -107,7 +107,7 @@ class Task:
 
     def lacks(self, samples, fingerprint):
         """An error's text if the data differ from the task's, else None."""
-        if samples == self.samples and are_equal(fingerprint, self.fingerprint):
+        if (samples, fingerprint) == (self.samples, self.fingerprint):
             return None
         return (f"the data have {samples} samples, fingerprint {fingerprint}; those of task {self.name} have {self.samples} samples, "
                 f"fingerprint {self.fingerprint} ({self.path})")
