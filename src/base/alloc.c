@@ -48,15 +48,26 @@ void *lt_alloc_aligned(size_t alignment, size_t bytes)
     return check_allocated(memory, bytes);
 }
 
-void *lt_grow(void *old, size_t *capacity, size_t want, size_t size)
+lt_status lt_alloc_array(void *array, size_t count, size_t size)
 {
+    void *memory = lt_alloc(count, size);
+    memcpy(array, &memory, sizeof memory);
+    return memory ? LT_OK : LT_E_NOMEM;
+}
+
+lt_status lt_grow_array(void *array, size_t *capacity, size_t want, size_t size)
+{
+    void *memory;
+    const size_t more = 2 * *capacity + want;
     if (want <= *capacity)
-        return old;
-    size_t more = 2 * *capacity + want;
-    void *grown = lt_realloc(old, more, size);
-    if (grown)
-        *capacity = more;
-    return grown;
+        return LT_OK;
+    memcpy(&memory, array, sizeof memory);
+    memory = lt_realloc(memory, more, size);
+    if (!memory)
+        return LT_E_NOMEM;
+    memcpy(array, &memory, sizeof memory);
+    *capacity = more;
+    return LT_OK;
 }
 
 char *lt_strdup(const char *text)

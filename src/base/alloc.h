@@ -11,10 +11,16 @@
 void *lt_alloc(size_t count, size_t size) __attribute__((alloc_size(1, 2), warn_unused_result));
 /* Resizes memory; new bytes are not zeroed. On failure returns NULL with the message set and keeps the old memory. */
 void *lt_realloc(void *old, size_t count, size_t size) __attribute__((warn_unused_result));
-/* Ensures capacity for `want` objects; grows geometrically, so that appending takes amortised constant time. Returns
- * the memory, or NULL as lt_realloc(). */
-void *lt_grow(void *old, size_t *capacity, size_t want, size_t size)
-    __attribute__((warn_unused_result));
+
+/* Sets the pointer *array to zeroed memory for count elements. On failure returns LT_E_NOMEM and sets it to NULL. */
+#define LT_ALLOC(array, count) \
+    lt_alloc_array((array), (size_t)(count), sizeof(__typeof__(**(array))))
+LT_MUST_CHECK lt_status lt_alloc_array(void *array, size_t count, size_t size);
+/* Ensures that the pointer *array has memory for `want` elements; grows geometrically, so that appending takes amortised
+ * constant time. New elements are not zeroed. On failure returns LT_E_NOMEM and keeps the old memory. */
+#define LT_GROW(array, capacity, want) \
+    lt_grow_array((array), (capacity), (want), sizeof(__typeof__(**(array))))
+LT_MUST_CHECK lt_status lt_grow_array(void *array, size_t *capacity, size_t want, size_t size);
 /* Returns a copy of text, or NULL with the message set. */
 char *lt_strdup(const char *text) __attribute__((warn_unused_result));
 /* Returns a formatted string, or NULL with the message set. */

@@ -62,10 +62,8 @@ static total *find_or_add_total(lt_profile_kind kind, const char *name)
         if (now.totals[i].kind == kind
             && (now.totals[i].name == name || !strcmp(now.totals[i].name, name)))
             return &now.totals[i];
-    total *grown = lt_grow(now.totals, &now.total_capacity, now.total_count + 1, sizeof *grown);
-    if (!grown)
+    if (LT_GROW(&now.totals, &now.total_capacity, now.total_count + 1))
         return NULL;
-    now.totals = grown;
     now.totals[now.total_count] = (total){.name = name, .kind = kind};
     return &now.totals[now.total_count++];
 }

@@ -148,9 +148,8 @@ static void standardize_column(active_set *s, double *m, int rows, int j, double
 static lt_status reduce_problem_by_qr(active_set *s, const problem *p)
 {
     const size_t n = (size_t)s->columns + 1, rows = (size_t)p->rows;
-    double *m = lt_alloc(rows * n, sizeof *m);
-    if (!m)
-        return LT_E_NOMEM;
+    double *m = NULL;
+    LT_TRY(LT_ALLOC(&m, rows * n));
     const double middle = mean_if_centred(p->b, p->rows, 1, p->centred);
     for (size_t i = 0; i < rows; i++) {
         memcpy(m + i * n, p->a + i * (n - 1), (n - 1) * sizeof *m);
@@ -178,10 +177,8 @@ static lt_status init_active_set(active_set *s, const problem *p)
     *s = (active_set){.columns = p->columns,
                       .rows = p->rows < p->columns + 1 ? p->rows : p->columns + 1};
     const size_t cells = (size_t)s->rows * (n + 1);
-    s->triangle = lt_alloc(2 * cells + 5 * n, sizeof *s->triangle);
-    s->passive = lt_alloc(2 * n, sizeof *s->passive);
-    if (!s->triangle || !s->passive)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->triangle, 2 * cells + 5 * n));
+    LT_TRY(LT_ALLOC(&s->passive, 2 * n));
     s->work = s->triangle + cells;
     s->scale = s->work + cells;
     s->x = s->scale + n;

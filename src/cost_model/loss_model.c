@@ -131,10 +131,8 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
         s->least = fmin(s->least, point[i].loss);
         s->most = fmax(s->most, point[i].loss);
     }
-    s->a = lt_alloc(count * (LT_LOSS_TERMS + 1) + 1, sizeof *s->a);
-    s->fold = lt_alloc(count + 1, sizeof *s->fold);
-    if (!s->a || !s->fold)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->a, count * (LT_LOSS_TERMS + 1) + 1));
+    LT_TRY(LT_ALLOC(&s->fold, count + 1));
     s->b = s->a + count * LT_LOSS_TERMS;
     const int folds = assign_folds(s);
     if (folds < LT_LOSS_RANKS)

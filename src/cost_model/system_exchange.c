@@ -36,9 +36,8 @@ static lt_status make_scaled_buckets(lt_cost_bucket **out, const lt_system *s, d
 {
     const lt_plan_profile *p = s->profile;
     const int shards = s->mesh.rows * s->mesh.columns;
-    lt_cost_bucket *b = lt_alloc(p->buckets ? p->buckets : 1, sizeof *b);
-    if (!b)
-        return LT_E_NOMEM;
+    lt_cost_bucket *b = NULL;
+    LT_TRY(LT_ALLOC(&b, p->buckets ? p->buckets : 1));
     for (size_t i = 0; i < p->buckets; i++) {
         b[i] = p->bucket[i];
         b[i].ready *= backward;

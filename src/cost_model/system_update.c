@@ -97,9 +97,8 @@ lt_status lt_system_assign_blocks(lt_system_owner **out, const lt_system *s)
 {
     const int owners = lt_system_owner_count(s);
     const size_t blocks = s->profile->blocks;
-    lt_system_owner *o = lt_alloc((size_t)owners, sizeof *o);
-    if (!o)
-        return LT_E_NOMEM;
+    lt_system_owner *o = NULL;
+    LT_TRY(LT_ALLOC(&o, owners));
     *out = o;
     if (!s->sharded || owners == 1 || !blocks) {
         split_work_equally(o, s, owners);

@@ -45,9 +45,8 @@ lt_status lt_plan_order_statistic(double *out, const double *value, size_t count
     if (!count || n < 1 || k < 1 || k > n)
         return lt_fail(LT_E_ARG, "plan: order statistic %d of %d draws from %zu values", k, n,
                        count);
-    double *sorted = lt_alloc(count, sizeof *sorted);
-    if (!sorted)
-        return LT_E_NOMEM;
+    double *sorted = NULL;
+    LT_TRY(LT_ALLOC(&sorted, count));
     memcpy(sorted, value, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, lt_compare_ascending);
     *out = expected_order_statistic(sorted, count, n, k);

@@ -57,9 +57,8 @@ lt_status lt_time_fit(lt_time_model *out, const lt_time_point *point, size_t cou
 {
     lt_time_model model;
     LT_TRY(check_points(point, count));
-    double *a = lt_alloc(count * (LT_TIME_TERMS + 1), sizeof *a);
-    if (!a)
-        return LT_E_NOMEM;
+    double *a = NULL;
+    LT_TRY(LT_ALLOC(&a, count * (LT_TIME_TERMS + 1)));
     double *b = a + count * LT_TIME_TERMS;
     for (size_t i = 0; i < count; i++) {
         double *row = a + i * LT_TIME_TERMS;

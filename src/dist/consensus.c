@@ -44,9 +44,8 @@ lt_status lt_comm_allgather_host(lt_comm *comm, const void *own, const int64_t *
 
 lt_status lt_comm_allgather_equal(lt_comm *comm, const void *own, size_t bytes, void *all)
 {
-    int64_t *each = lt_alloc((size_t)comm->size, sizeof *each);
-    if (!each)
-        return LT_E_NOMEM;
+    int64_t *each = NULL;
+    LT_TRY(LT_ALLOC(&each, comm->size));
     for (int r = 0; r < comm->size; r++)
         each[r] = (int64_t)bytes;
     lt_status st = lt_comm_allgather_host(comm, own, each, all);

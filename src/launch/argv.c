@@ -57,10 +57,7 @@ typedef struct buffer {
 
 static lt_status append_text(buffer *b, const char *text, size_t bytes)
 {
-    char *grown = lt_grow(b->text, &b->capacity, b->bytes + bytes + 1, 1);
-    if (!grown)
-        return LT_E_NOMEM;
-    b->text = grown;
+    LT_TRY(LT_GROW(&b->text, &b->capacity, b->bytes + bytes + 1));
     memcpy(b->text + b->bytes, text, bytes);
     b->bytes += bytes;
     b->text[b->bytes] = 0;

@@ -179,9 +179,8 @@ lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *valu
                               lt_launch_gang_threads *gang)
 {
     char path[LT_LAUNCH_PATH + 16];
-    lt_launch_node *n = lt_alloc(1, sizeof *n);
-    if (!n)
-        return LT_E_NOMEM;
+    lt_launch_node *n = NULL;
+    LT_TRY(LT_ALLOC(&n, 1));
     if (lt_os_pipe(n->end)) {
         lt_free(n);
         return lt_fail(LT_E_IO, "launch: no pipe: %s", strerror(errno));

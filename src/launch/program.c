@@ -176,9 +176,8 @@ lt_status lt_job_graph_add(lt_job_graph *program, const lt_launch_node_config *c
                            const lt_launch_handle **out)
 {
     LT_TRY(check_config(program, config));
-    lt_launch_handle *h = lt_alloc(1, sizeof *h);
-    if (!h)
-        return LT_E_NOMEM;
+    lt_launch_handle *h = NULL;
+    LT_TRY(LT_ALLOC(&h, 1));
     const lt_status st = copy_config(h, config);
     if (st) {
         free_handle(h);

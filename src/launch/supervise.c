@@ -358,10 +358,8 @@ static void supervise_until_done(supervisor *s, const sigset_t *mask)
 static lt_status set_up_supervisor(supervisor *s)
 {
     const size_t count = s->launch->tasks;
-    s->process = lt_alloc(count + 1, sizeof *s->process);
-    s->poll = lt_alloc(2 * count + 1, sizeof *s->poll);
-    if (!s->process || !s->poll)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->process, count + 1));
+    LT_TRY(LT_ALLOC(&s->poll, 2 * count + 1));
     for (size_t i = 0; i < count; i++) {
         s->process[i].task = &s->launch->task[i];
         LT_TRY(lt_heartbeat_monitor_new(&s->process[i].monitor, s->launch, s->process[i].task));

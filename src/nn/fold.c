@@ -19,9 +19,8 @@
 static lt_status read_doubles(const lt_tensor *t, double **out)
 {
     int64_t count = lt_tensor_count(t);
-    double *d = lt_alloc((size_t)count, sizeof *d);
-    if (!d)
-        return LT_E_NOMEM;
+    double *d = NULL;
+    LT_TRY(LT_ALLOC(&d, count));
     lt_status st = lt_tensor_read(t, d, lt_tensor_bytes(t));
     if (st) {
         lt_free(d);

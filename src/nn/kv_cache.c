@@ -29,9 +29,7 @@ static bool is_valid(const lt_kv_cache_config *c)
 static lt_status make_rows(lt_kv_cache *cache, lt_device *device)
 {
     const lt_kv_cache_config *c = &cache->config;
-    cache->layer = lt_alloc((size_t)c->layers, sizeof *cache->layer);
-    if (!cache->layer)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&cache->layer, c->layers));
     for (int i = 0; i < c->layers; i++)
         for (int part = 0; part < LT_KV_PARTS; part++)
             LT_TRY(lt_tensor_new(&cache->layer[i].part[part], device, c->dtype,
@@ -48,9 +46,8 @@ lt_status lt_kv_cache_new(lt_kv_cache **out, lt_device *device, lt_kv_cache_conf
             ">= 1 and a floating dtype",
             config.layers, (long long)config.batch, (long long)config.capacity, config.width,
             lt_dtype_name(config.dtype));
-    lt_kv_cache *cache = lt_alloc(1, sizeof *cache);
-    if (!cache)
-        return LT_E_NOMEM;
+    lt_kv_cache *cache = NULL;
+    LT_TRY(LT_ALLOC(&cache, 1));
     cache->config = config;
     lt_status st = make_rows(cache, device);
     if (st) {

@@ -115,9 +115,8 @@ static lt_status authenticate(connection *c, call *k)
 static lt_status open_connection(connection **out, call *k)
 {
     const lt_client *client = k->client;
-    connection *c = lt_alloc(1, sizeof *c);
-    if (!c)
-        return LT_E_NOMEM;
+    connection *c = NULL;
+    LT_TRY(LT_ALLOC(&c, 1));
     lt_status st =
         lt_endpoint_connect(&c->stream.fd, &client->target, client->address, k->deadline);
     k->again = st != LT_OK;
@@ -252,9 +251,8 @@ lt_status lt_client_open(lt_client **out, const lt_client_config *config)
     if (address.kind == LT_ADDRESS_TCP && !address.port)
         return lt_fail(LT_E_ARG, "service: address %s: a client cannot connect to port 0",
                        config->address);
-    lt_client *c = lt_alloc(1, sizeof *c);
-    if (!c)
-        return LT_E_NOMEM;
+    lt_client *c = NULL;
+    LT_TRY(LT_ALLOC(&c, 1));
     pthread_mutex_init(&c->lock, NULL);
     c->repeat = config->repeat;
     c->max_bytes = config->max_bytes ? config->max_bytes : LT_SERVICE_MAX_BYTES;

@@ -94,9 +94,8 @@ lt_status lt_service_open(lt_service **out, const lt_service_config *config)
     if (config->threads < 0 || config->threads > MOST_THREADS)
         return lt_fail(LT_E_ARG, "service: %d threads, want 0 to %d", config->threads,
                        MOST_THREADS);
-    lt_service *s = lt_alloc(1, sizeof *s);
-    if (!s)
-        return LT_E_NOMEM;
+    lt_service *s = NULL;
+    LT_TRY(LT_ALLOC(&s, 1));
     s->listener = -1;
     lt_connections_init(&s->connections);
     const lt_status st = start_service(s, config);

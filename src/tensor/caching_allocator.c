@@ -59,9 +59,8 @@ struct lt_allocator {
 
 lt_status lt_allocator_new(lt_allocator **out, const lt_backend *backend, void *ctx)
 {
-    lt_allocator *allocator = lt_alloc(1, sizeof *allocator);
-    if (!allocator)
-        return LT_E_NOMEM;
+    lt_allocator *allocator = NULL;
+    LT_TRY(LT_ALLOC(&allocator, 1));
     const char *mode = getenv("LATHER_POOL");
     allocator->backend = backend;
     allocator->ctx = ctx;
@@ -219,9 +218,8 @@ static lt_status split_chunk(lt_allocator *allocator, lt_chunk *c, size_t bytes)
 {
     if (c->bytes == bytes)
         return LT_OK;
-    lt_chunk *rest = lt_alloc(1, sizeof *rest);
-    if (!rest)
-        return LT_E_NOMEM;
+    lt_chunk *rest = NULL;
+    LT_TRY(LT_ALLOC(&rest, 1));
     *rest = (lt_chunk){.data = c->data + bytes,
                        .bytes = c->bytes - bytes,
                        .prev = c,

@@ -114,9 +114,8 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
 static lt_status open_with_backend(lt_device **out, const char *name, const lt_backend *backend,
                                    int ordinal, const lt_device_config *config)
 {
-    lt_device *d = lt_alloc(1, sizeof *d);
-    if (!d)
-        return LT_E_NOMEM;
+    lt_device *d = NULL;
+    LT_TRY(LT_ALLOC(&d, 1));
     snprintf(d->name, sizeof d->name, "%s", name);
     d->backend = backend;
     d->config = *config;

@@ -63,11 +63,9 @@ static lt_status allocate_outputs(checker *c)
                        lt_dtype_name(lt_tensor_dtype(y)));
     c->outputs = lt_tensor_count(y);
     size_t count = (size_t)c->outputs;
-    c->upstream = lt_alloc(count, sizeof *c->upstream);
-    c->plus = lt_alloc(count, sizeof *c->plus);
-    c->minus = lt_alloc(count, sizeof *c->minus);
-    if (!c->upstream || !c->plus || !c->minus)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&c->upstream, count));
+    LT_TRY(LT_ALLOC(&c->plus, count));
+    LT_TRY(LT_ALLOC(&c->minus, count));
     lt_rng rng = {.key = 1};
     for (size_t j = 0; j < count; j++)
         c->upstream[j] = 2 * lt_rng_uniform(&rng) - 1;
@@ -85,9 +83,7 @@ static lt_status analytic_gradients(checker *c, double **gradient)
     for (int i = 0; i < c->count; i++) {
         if (!is_checked(c->in[i]))
             continue;
-        gradient[i] = lt_alloc((size_t)lt_tensor_count(c->in[i]), sizeof **gradient);
-        if (!gradient[i])
-            return LT_E_NOMEM;
+        LT_TRY(LT_ALLOC(&gradient[i], (size_t)lt_tensor_count(c->in[i])));
         lt_tensor *g = lt_tape_gradient(c->tape, handle[i]);
         if (g)
             LT_TRY(lt_tensor_read(g, gradient[i], lt_tensor_bytes(c->in[i])));

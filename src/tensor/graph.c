@@ -32,9 +32,8 @@ struct lt_graph {
 
 static lt_status new_graph(lt_graph **out, lt_device *device)
 {
-    lt_graph *g = lt_alloc(1, sizeof *g);
-    if (!g)
-        return LT_E_NOMEM;
+    lt_graph *g = NULL;
+    LT_TRY(LT_ALLOC(&g, 1));
     g->device = device;
     g->scope = lt_allocator_new_scope(device->allocator);
     *out = g;

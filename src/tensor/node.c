@@ -271,11 +271,7 @@ lt_status lt_node_scratch(lt_node *node, lt_dtype dtype, lt_shape shape, lt_view
     lt_tape *tape = node->tape;
     size_t bytes;
     LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
-    lt_buffer **list =
-        lt_grow(tape->scratch, &tape->scratch_capacity, tape->scratches + 1, sizeof(lt_buffer *));
-    if (!list)
-        return LT_E_NOMEM;
-    tape->scratch = list;
+    LT_TRY(LT_GROW(&tape->scratch, &tape->scratch_capacity, tape->scratches + 1));
     lt_buffer *b;
     LT_TRY(lt_buffer_new(&b, tape->device, bytes));
     tape->scratch[tape->scratches++] = b;

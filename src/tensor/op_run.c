@@ -35,10 +35,7 @@ static lt_status check_inputs(const lt_node *node)
 
 static lt_status record_node(lt_tape *tape, lt_node *node)
 {
-    lt_node **list = lt_grow(tape->node, &tape->node_capacity, tape->nodes + 1, sizeof(lt_node *));
-    if (!list)
-        return LT_E_NOMEM;
-    tape->node = list;
+    LT_TRY(LT_GROW(&tape->node, &tape->node_capacity, tape->nodes + 1));
     tape->node[tape->nodes++] = node;
     node->out->producer = node;
     node->out->wants_grad = true;

@@ -22,9 +22,8 @@ struct lt_readback {
 
 lt_status lt_readback_new(lt_readback **out, lt_device *device, size_t bytes)
 {
-    lt_readback *r = lt_alloc(1, sizeof *r);
-    if (!r)
-        return LT_E_NOMEM;
+    lt_readback *r = NULL;
+    LT_TRY(LT_ALLOC(&r, 1));
     void *memory = NULL;
     r->device = device;
     r->ops = device->backend->uploads;

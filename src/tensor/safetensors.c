@@ -105,11 +105,8 @@ static lt_status read_offsets(const lt_safetensors *f, const lt_json_value *v,
 
 static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
 {
-    lt_safetensors_entry *e = lt_grow(f->entry, &f->capacity, f->count + 1, sizeof *e);
-    if (!e)
-        return LT_E_NOMEM;
-    f->entry = e;
-    e += f->count;
+    LT_TRY(LT_GROW(&f->entry, &f->capacity, f->count + 1));
+    lt_safetensors_entry *e = &f->entry[f->count];
     *e = (lt_safetensors_entry){.name = v->key};
     if (v->type != LT_JSON_OBJECT)
         return fail_entry(f, e->name, "is not an object");
@@ -134,10 +131,7 @@ static lt_status read_metadata(lt_safetensors *f, const lt_json_value *v)
         if (m->type != LT_JSON_STRING)
             return lt_fail(LT_E_FORMAT, "%s: __metadata__: '%.100s' is not a string", f->path,
                            m->key);
-        note *grown = lt_grow(f->metadata, &f->note_capacity, f->notes + 1, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        f->metadata = grown;
+        LT_TRY(LT_GROW(&f->metadata, &f->note_capacity, f->notes + 1));
         f->metadata[f->notes++] = (note){m->key, m->string};
     }
     return LT_OK;
@@ -198,9 +192,7 @@ static lt_status check_names(lt_safetensors *f)
 static lt_status index_entries(lt_safetensors *f, bool is_tiled)
 {
     lt_free(f->by_name);
-    f->by_name = lt_alloc(f->count, sizeof(lt_safetensors_entry *));
-    if (!f->by_name)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&f->by_name, f->count));
     for (size_t i = 0; i < f->count; i++)
         f->by_name[i] = &f->entry[i];
     if (is_tiled)
@@ -276,9 +268,8 @@ static lt_status read_index(lt_safetensors *f);
 static lt_status open_file(lt_safetensors **out, const char *path, bool is_part)
 {
     const char *end = strrchr(path, '.');
-    lt_safetensors *f = lt_alloc(1, sizeof *f);
-    if (!f)
-        return LT_E_NOMEM;
+    lt_safetensors *f = NULL;
+    LT_TRY(LT_ALLOC(&f, 1));
     f->path = path;
     lt_status st = LT_OK;
     if (end && !strcmp(end, ".json") && !is_part) {
@@ -309,10 +300,7 @@ static lt_status open_part(lt_safetensors *f, const lt_json_value *first, const 
     if (!*v->string || strchr(v->string, '/'))
         return lt_fail(LT_E_FORMAT, "%s: '%.100s' is not the name of a file in its folder", f->path,
                        v->string);
-    lt_safetensors **grown = lt_grow(f->part, &f->part_capacity, f->parts + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    f->part = grown;
+    LT_TRY(LT_GROW(&f->part, &f->part_capacity, f->parts + 1));
     const char *slash = strrchr(f->path, '/');
     char *path = lt_format("%.*s%s", slash ? (int)(slash - f->path) + 1 : 0, f->path, v->string);
     lt_status st = path ? open_file(&f->part[f->parts], path, true) : LT_E_NOMEM;
@@ -324,10 +312,7 @@ static lt_status open_part(lt_safetensors *f, const lt_json_value *first, const 
 static lt_status add_part_entry(lt_safetensors *f, const lt_json_value *v)
 {
     const lt_safetensors_entry *e = NULL;
-    lt_safetensors_entry *grown = lt_grow(f->entry, &f->capacity, f->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    f->entry = grown;
+    LT_TRY(LT_GROW(&f->entry, &f->capacity, f->count + 1));
     for (size_t i = 0; i < f->parts && !e; i++)
         e = lt_safetensors_find(f->part[i], v->key);
     if (!e)
@@ -438,11 +423,7 @@ lt_safetensors_entry *lt_safetensors_entries(lt_safetensors *file, size_t *count
 
 lt_status lt_safetensors_reserve(lt_safetensors *file, size_t capacity)
 {
-    lt_safetensors_entry *grown =
-        lt_grow(file->entry, &file->capacity, capacity, sizeof *file->entry);
-    if (!grown)
-        return LT_E_NOMEM;
-    file->entry = grown;
+    LT_TRY(LT_GROW(&file->entry, &file->capacity, capacity));
     return lt_safetensors_set_count(file, file->count);
 }
 

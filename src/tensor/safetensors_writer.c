@@ -39,9 +39,8 @@ struct lt_safetensors_writer {
 
 lt_status lt_safetensors_create(lt_safetensors_writer **out, const char *path)
 {
-    lt_safetensors_writer *w = lt_alloc(1, sizeof *w);
-    if (!w)
-        return LT_E_NOMEM;
+    lt_safetensors_writer *w = NULL;
+    LT_TRY(LT_ALLOC(&w, 1));
     w->path = lt_strdup(path);
     if (!w->path) {
         lt_safetensors_discard(&w);
@@ -74,10 +73,7 @@ static lt_status add_item(lt_safetensors_writer *w, const char *name, item what)
 {
     if (!strcmp(name, "__metadata__"))
         return lt_fail(LT_E_ARG, "%s: a tensor cannot be called %s", w->path, name);
-    item *grown = lt_grow(w->item, &w->capacity, w->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    w->item = grown;
+    LT_TRY(LT_GROW(&w->item, &w->capacity, w->count + 1));
     what.name = lt_strdup(name);
     if (!what.name)
         return LT_E_NOMEM;

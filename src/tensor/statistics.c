@@ -25,11 +25,9 @@ struct lt_statistics {
 
 static lt_status collect_running_statistics(lt_statistics *s, const lt_params *params)
 {
-    s->value = lt_alloc(params->count, sizeof(lt_tensor *));
-    s->saved = lt_alloc(params->count, sizeof(lt_tensor *));
-    s->job = lt_alloc(params->count, sizeof *s->job);
-    if (!s->value || !s->saved || !s->job)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->value, params->count));
+    LT_TRY(LT_ALLOC(&s->saved, params->count));
+    LT_TRY(LT_ALLOC(&s->job, params->count));
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
         if (p->role != LT_PARAM_STAT && p->role != LT_PARAM_COUNT)
@@ -43,9 +41,8 @@ static lt_status collect_running_statistics(lt_statistics *s, const lt_params *p
 
 lt_status lt_statistics_new(lt_statistics **out, const lt_params *params)
 {
-    lt_statistics *s = lt_alloc(1, sizeof *s);
-    if (!s)
-        return LT_E_NOMEM;
+    lt_statistics *s = NULL;
+    LT_TRY(LT_ALLOC(&s, 1));
     lt_status st = collect_running_statistics(s, params);
     if (st || !s->count)
         lt_statistics_free(&s);

@@ -9,9 +9,8 @@
 
 lt_status lt_tape_new(lt_tape **out, lt_device *device)
 {
-    lt_tape *tape = lt_alloc(1, sizeof *tape);
-    if (!tape)
-        return LT_E_NOMEM;
+    lt_tape *tape = NULL;
+    LT_TRY(LT_ALLOC(&tape, 1));
     tape->device = device;
     *out = tape;
     return LT_OK;

@@ -15,9 +15,8 @@ uint64_t lt_next_version(void)
 
 lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes)
 {
-    lt_buffer *b = lt_alloc(1, sizeof *b);
-    if (!b)
-        return LT_E_NOMEM;
+    lt_buffer *b = NULL;
+    LT_TRY(LT_ALLOC(&b, 1));
     lt_status st = lt_allocator_alloc(device->allocator, bytes, &b->chunk);
     if (st) {
         lt_free(b);
@@ -49,9 +48,8 @@ lt_status lt_tensor_new_meta(lt_tensor **out, lt_device *device, lt_dtype dtype,
 {
     size_t bytes;
     LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
-    lt_tensor *t = lt_alloc(1, sizeof *t);
-    if (!t)
-        return LT_E_NOMEM;
+    lt_tensor *t = NULL;
+    LT_TRY(LT_ALLOC(&t, 1));
     t->device = device;
     t->dtype = dtype;
     t->shape = shape;

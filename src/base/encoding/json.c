@@ -374,9 +374,8 @@ static lt_status parse_document(lt_json **out, size_t bytes, parser p)
 {
     if (p.depth < 1 || p.depth > MAX_DEPTH)
         return lt_fail(LT_E_ARG, "json: depth %d is not in 1..%d", p.depth, MAX_DEPTH);
-    lt_json *json = lt_alloc(1, sizeof *json);
-    if (!json)
-        return LT_E_NOMEM;
+    lt_json *json = NULL;
+    LT_TRY(LT_ALLOC(&json, 1));
     json->strings = lt_alloc(bytes + 1, 1);
     p.json = json;
     p.at = p.text;

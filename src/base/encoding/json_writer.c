@@ -12,14 +12,10 @@
 
 static void put_bytes(lt_json_writer *w, const char *text, size_t bytes)
 {
+    if (!w->status)
+        w->status = LT_GROW(&w->text, &w->capacity, w->bytes + bytes + 1);
     if (w->status)
         return;
-    char *grown = lt_grow(w->text, &w->capacity, w->bytes + bytes + 1, 1);
-    if (!grown) {
-        w->status = LT_E_NOMEM;
-        return;
-    }
-    w->text = grown;
     memcpy(w->text + w->bytes, text, bytes);
     w->bytes += bytes;
     w->text[w->bytes] = 0;

@@ -80,11 +80,9 @@ bool lt_protobuf_next(lt_protobuf *message, lt_protobuf_field *field, bool *brok
 
 static void put_bytes(lt_protobuf_writer *w, const void *bytes, size_t count)
 {
-    uint8_t *grown = w->failed ? NULL : lt_grow(w->bytes, &w->capacity, w->size + count, 1);
-    w->failed = !grown;
-    if (!grown)
+    w->failed = w->failed || LT_GROW(&w->bytes, &w->capacity, w->size + count);
+    if (w->failed)
         return;
-    w->bytes = grown;
     if (count)
         memcpy(w->bytes + w->size, bytes, count);
     w->size += count;

@@ -46,9 +46,8 @@ static void clear_fields(lt_options *o)
 lt_status lt_options_compose(lt_options **out, const lt_program *program,
                              const lt_option_table *table, size_t count)
 {
-    lt_options *o = lt_alloc(1, sizeof *o);
-    if (!o)
-        return LT_E_NOMEM;
+    lt_options *o = NULL;
+    LT_TRY(LT_ALLOC(&o, 1));
     o->program = program;
     lt_status st = lt_options_gather(o, table, count);
     clear_fields(o);
@@ -232,9 +231,7 @@ static lt_status parse_short(lt_options *o, arguments *args, const char *text)
 
 static lt_status copy_arguments(lt_options *o, int argc, char *const *argv)
 {
-    o->argument = lt_alloc((size_t)argc, sizeof *o->argument);
-    if (!o->argument)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&o->argument, argc));
     for (; o->argument_count < argc; o->argument_count++) {
         o->argument[o->argument_count] = lt_strdup(argv[o->argument_count]);
         if (!o->argument[o->argument_count])

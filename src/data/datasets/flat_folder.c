@@ -24,12 +24,9 @@ typedef struct flat_folder {
 
 static lt_status add_image(flat_folder *l, const char *name)
 {
-    image *grown = lt_grow(l->image, &l->capacity, l->images + 1, sizeof *l->image);
-    if (!grown)
-        return LT_E_NOMEM;
-    l->image = grown;
-    grown[l->images] = (image){.name = lt_strdup(name), .label = -1};
-    return grown[l->images++].name ? LT_OK : LT_E_NOMEM;
+    LT_TRY(LT_GROW(&l->image, &l->capacity, l->images + 1));
+    l->image[l->images] = (image){.name = lt_strdup(name), .label = -1};
+    return l->image[l->images++].name ? LT_OK : LT_E_NOMEM;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -99,9 +96,7 @@ static int by_class_then_name(const void *a, const void *b)
 
 static lt_status copy_class_names(lt_file_list *f, const char *const *name)
 {
-    f->class_names = lt_alloc((size_t)f->base.classes, sizeof *f->class_names);
-    if (!f->class_names)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&f->class_names, f->base.classes));
     for (int32_t i = 0; i < f->base.classes; i++)
         if (name[i] && !(f->class_names[i] = lt_strdup(name[i])))
             return LT_E_NOMEM;
@@ -126,9 +121,7 @@ static lt_status label_images(flat_folder *l, const char *path, const char *cons
 
 static lt_status fill_file_list(lt_file_list *f, const flat_folder *l, const char *const *name)
 {
-    f->label = lt_alloc(l->images, sizeof *f->label);
-    if (!f->label)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&f->label, l->images));
     for (size_t i = 0; i < l->images; i++) {
         f->label[i] = l->image[i].label;
         LT_TRY(lt_paths_add(&f->files, lt_format("%s/%s", l->folder, l->image[i].name)));

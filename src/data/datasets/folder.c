@@ -134,12 +134,9 @@ static lt_status add_class(scan *s, const char *path)
     if (!(s->list->class_names[label] = lt_strdup(name)))
         return LT_E_NOMEM;
     s->list->base.classes++;
-    int32_t *grown = lt_grow(s->list->label, &s->label_capacity, files->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    s->list->label = grown;
+    LT_TRY(LT_GROW(&s->list->label, &s->label_capacity, files->count + 1));
     for (size_t i = begin; i < files->count; i++)
-        grown[i] = label;
+        s->list->label[i] = label;
     qsort(files->path + begin, files->count - begin, sizeof *files->path, by_folder_then_name);
     return LT_OK;
 }
@@ -153,9 +150,7 @@ static lt_status scan_folder(scan *s, const char *path)
         return lt_fail(LT_E_FORMAT, "%s: no class folder in it%s", path,
                        s->has_no_folder ? "; its images need a label file (--val-labels)" : "");
     qsort(classes->path, classes->count, sizeof *classes->path, by_folder_then_name);
-    list->class_names = lt_alloc(classes->count, sizeof *list->class_names);
-    if (!list->class_names)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&list->class_names, classes->count));
     for (size_t i = 0; i < classes->count; i++)
         LT_TRY(add_class(s, classes->path[i]));
     LT_TRY(lt_empty_classes_log(&s->empty, path, list->base.classes));

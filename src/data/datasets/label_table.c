@@ -27,14 +27,11 @@ static const char *const *const usual_names[] = {image_names, label_names};
 static lt_status add_row(lt_label_table *t, const char *path, const char *image, const char *label,
                          int line)
 {
-    lt_table_row *grown = lt_grow(t->row, &t->capacity, t->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    t->row = grown;
+    LT_TRY(LT_GROW(&t->row, &t->capacity, t->count + 1));
     if (!*image || !*label)
         return lt_fail(LT_E_FORMAT, "%s:%d: no %s in this line", path, line,
                        *image ? "label" : "image");
-    grown[t->count++] = (lt_table_row){.image = image, .label = label, .line = line};
+    t->row[t->count++] = (lt_table_row){.image = image, .label = label, .line = line};
     return LT_OK;
 }
 

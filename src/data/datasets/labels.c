@@ -47,9 +47,7 @@ static lt_status sort_classes(job *j, const char *const *name)
             name = NULL;
     if (!name || !j->classes)
         return LT_OK;
-    j->named = lt_alloc((size_t)j->classes, sizeof *j->named);
-    if (!j->named)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&j->named, j->classes));
     for (int32_t i = 0; i < j->classes; i++)
         j->named[i] = (named_class){name[i], i};
     qsort(j->named, (size_t)j->classes, sizeof *j->named, by_name_then_index);
@@ -107,17 +105,14 @@ static lt_status add_line(job *j, char *text, int line)
     char *label = text + strlen(text);
     while (label > text && !is_separator(label[-1]))
         label--;
-    lt_label *grown = lt_grow(j->labels.line, &j->capacity, j->labels.count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    j->labels.line = grown;
+    LT_TRY(LT_GROW(&j->labels.line, &j->capacity, j->labels.count + 1));
     if (label > text)
         label[-1] = 0;
-    grown[j->labels.count] =
+    j->labels.line[j->labels.count] =
         (lt_label){.file = label > text ? text : NULL, .text = label, .line = line};
     if (label > text)
         trim_end(text);
-    if (!grown[j->labels.count].file != !grown[0].file)
+    if (!j->labels.line[j->labels.count].file != !j->labels.line[0].file)
         return lt_fail(LT_E_FORMAT, "%s:%d: some lines have FILE LABEL, others one word", j->path,
                        line);
     j->labels.count++;

@@ -256,8 +256,7 @@ static lt_status find_class(const images *m, lt_file_list *f, const lt_table_row
 static lt_status assign_classes(const images *m, lt_file_list *f, sample *s, size_t count,
                                 const char *const *names, int classes)
 {
-    f->class_names = lt_alloc(names ? (size_t)classes : count, sizeof *f->class_names);
-    lt_status st = f->class_names ? LT_OK : LT_E_NOMEM;
+    lt_status st = LT_ALLOC(&f->class_names, names ? (size_t)classes : count);
     for (int i = 0; names && i < classes && !st; i++)
         if (!(f->class_names[f->base.classes++] = lt_strdup(names[i] ? names[i] : "")))
             st = LT_E_NOMEM;
@@ -312,11 +311,9 @@ static lt_status match(images *m, const char *columns)
     size_t missing;
     LT_TRY(lt_label_table_read(&m->table, m->table_path, columns));
     LT_TRY(list_files(m));
-    m->image_of_row = lt_alloc(m->table.count, sizeof *m->image_of_row);
-    m->row_of_image = lt_alloc(m->files.count, sizeof *m->row_of_image);
-    m->keys = lt_alloc(m->files.count, sizeof *m->keys);
-    if (!m->image_of_row || !m->row_of_image || !m->keys)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&m->image_of_row, m->table.count));
+    LT_TRY(LT_ALLOC(&m->row_of_image, m->files.count));
+    LT_TRY(LT_ALLOC(&m->keys, m->files.count));
     LT_TRY(find_images(m, &missing));
     if (missing)
         return fail_missing_images(m);

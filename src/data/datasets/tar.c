@@ -281,10 +281,8 @@ static const lt_dataset_ops ops = {
 
 static lt_status open_shards(tar *t, const char *const *path, size_t count)
 {
-    t->shard = lt_alloc(count, sizeof *t->shard);
-    t->first = lt_alloc(count, sizeof *t->first);
-    if (!t->shard || !t->first)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&t->shard, count));
+    LT_TRY(LT_ALLOC(&t->first, count));
     t->shards = count;
     for (size_t i = 0; i < count; i++) {
         shard *s = &t->shard[i];

@@ -61,11 +61,8 @@ static lt_status append_name(builder *b, const char *name)
     size_t bytes = strlen(name) + 1;
     if (x->text_size + bytes > UINT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: more than 4 GiB of names", b->path);
-    char *text = lt_grow(x->text, &b->text_capacity, x->text_size + bytes, 1);
-    if (!text)
-        return LT_E_NOMEM;
-    x->text = text;
-    memcpy(text + x->text_size, name, bytes);
+    LT_TRY(LT_GROW(&x->text, &b->text_capacity, x->text_size + bytes));
+    memcpy(x->text + x->text_size, name, bytes);
     x->text_size += bytes;
     return LT_OK;
 }
@@ -73,15 +70,12 @@ static lt_status append_name(builder *b, const char *name)
 static lt_status add_image(builder *b, const lt_tar_member *m, const char *name)
 {
     lt_tar_index *x = b->index;
-    lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
-    if (!list)
-        return LT_E_NOMEM;
-    x->sample = list;
-    list[x->count] = (lt_tar_sample){.offset = m->offset,
-                                     .size = m->size,
-                                     .label = -1,
-                                     .name = (uint32_t)x->text_size,
-                                     .folder = (uint32_t)folder_path_length(name)};
+    LT_TRY(LT_GROW(&x->sample, &b->capacity, x->count + 1));
+    x->sample[x->count] = (lt_tar_sample){.offset = m->offset,
+                                          .size = m->size,
+                                          .label = -1,
+                                          .name = (uint32_t)x->text_size,
+                                          .folder = (uint32_t)folder_path_length(name)};
     LT_TRY(append_name(b, name));
     x->count++;
     return LT_OK;
@@ -99,12 +93,9 @@ static lt_status add_cls_label(builder *b, const lt_tar_member *m, const char *n
     if (end == text || *end || value < 0 || value > INT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: %s contains '%s', not a class number", b->path, m->name,
                        text);
-    label *list = lt_grow(b->label, &b->label_capacity, b->labels + 1, sizeof *list);
-    if (!list)
-        return LT_E_NOMEM;
-    b->label = list;
-    list[b->labels] = (label){lt_format("%.*s", (int)stem_length(name), name), value};
-    return list[b->labels++].stem ? LT_OK : LT_E_NOMEM;
+    LT_TRY(LT_GROW(&b->label, &b->label_capacity, b->labels + 1));
+    b->label[b->labels] = (label){lt_format("%.*s", (int)stem_length(name), name), value};
+    return b->label[b->labels++].stem ? LT_OK : LT_E_NOMEM;
 }
 
 /* Adds "FOLDER/" unless it was the last one added: files of a folder are usually adjacent. */
@@ -200,9 +191,8 @@ static int by_stem_then_name(const void *a, const void *b, void *text)
 static lt_status check_duplicates(const builder *b)
 {
     const lt_tar_index *x = b->index;
-    uint32_t *name = lt_alloc(x->count, sizeof *name);
-    if (!name)
-        return LT_E_NOMEM;
+    uint32_t *name = NULL;
+    LT_TRY(LT_ALLOC(&name, x->count));
     for (size_t i = 0; i < x->count; i++)
         name[i] = x->sample[i].name;
     lt_os_sort(name, x->count, sizeof *name, by_stem_then_name, x->text);

@@ -11,15 +11,12 @@
 
 lt_status lt_paths_add(lt_paths *list, char *path)
 {
-    char **grown =
-        path ? lt_grow(list->path, &list->capacity, list->count + 1, sizeof *grown) : NULL;
-    if (!grown) {
+    const lt_status st = path ? LT_GROW(&list->path, &list->capacity, list->count + 1) : LT_E_NOMEM;
+    if (st)
         lt_free(path);
-        return LT_E_NOMEM;
-    }
-    list->path = grown;
-    list->path[list->count++] = path;
-    return LT_OK;
+    else
+        list->path[list->count++] = path;
+    return st;
 }
 
 static lt_status add_path_copy(lt_paths *list, const char *path)

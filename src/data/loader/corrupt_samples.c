@@ -25,10 +25,7 @@ static char *corrupt_sample_message(const lt_dataset *d, int64_t index)
 
 lt_status lt_corrupt_samples_add(lt_corrupt_samples *f, const lt_dataset *d, int64_t index, int row)
 {
-    lt_corrupt_sample *grown = lt_grow(f->item, &f->capacity, f->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    f->item = grown;
+    LT_TRY(LT_GROW(&f->item, &f->capacity, f->count + 1));
     char *why = corrupt_sample_message(d, index);
     if (!why)
         return LT_E_NOMEM;
@@ -58,10 +55,7 @@ lt_status lt_corrupt_list_add(lt_corrupt_list *list, const lt_corrupt_sample *sa
     uint8_t bit = (uint8_t)(1U << (sample->index % 8));
     if (list->seen[sample->index / 8] & bit)
         return LT_OK;
-    char **grown = lt_grow(list->text, &list->capacity, list->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    list->text = grown;
+    LT_TRY(LT_GROW(&list->text, &list->capacity, list->count + 1));
     char *text = lt_strdup(sample->why);
     if (!text)
         return LT_E_NOMEM;

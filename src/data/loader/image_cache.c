@@ -29,9 +29,8 @@ struct lt_image_cache {
 
 lt_status lt_image_cache_new(lt_image_cache **out, int64_t count, int64_t bytes)
 {
-    lt_image_cache *c = lt_alloc(1, sizeof *c);
-    if (!c)
-        return LT_E_NOMEM;
+    lt_image_cache *c = NULL;
+    LT_TRY(LT_ALLOC(&c, 1));
     c->slot = lt_alloc((size_t)count, sizeof *c->slot);
     if (!c->slot) {
         lt_free(c);

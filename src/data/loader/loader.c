@@ -206,9 +206,7 @@ static lt_status make_slots(lt_loader *l)
 {
     const lt_loader_config *c = &l->config;
     int buffers = is_host_memory(l) ? c->slots : 1;
-    l->buffers = lt_alloc((size_t)buffers, sizeof *l->buffers);
-    if (!l->buffers)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&l->buffers, buffers));
     for (int i = 0; i < buffers; i++)
         LT_TRY(new_tensors(&l->buffers[i], l, c->batch, largest_size(l)));
     if (is_host_memory(l)) {
@@ -281,9 +279,8 @@ lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
 {
     lt_loader_config c = *config;
     LT_TRY(complete_config(&c, dataset));
-    lt_loader *l = lt_alloc(1, sizeof *l);
-    if (!l)
-        return LT_E_NOMEM;
+    lt_loader *l = NULL;
+    LT_TRY(LT_ALLOC(&l, 1));
     l->dataset = dataset;
     l->device = device;
     l->config = c;

@@ -138,11 +138,7 @@ static lt_status make_sample(const lt_prefetch *q, work_item t, lt_sample_worksp
 /* Inserts the reports by row, so that the list does not depend on the order in which threads finish. */
 static lt_status add_reports(lt_batch_slot *s, lt_corrupt_samples *corrupt)
 {
-    lt_corrupt_sample *grown =
-        lt_grow(s->report, &s->capacity, s->reports + corrupt->count, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    s->report = grown;
+    LT_TRY(LT_GROW(&s->report, &s->capacity, s->reports + corrupt->count));
     for (size_t i = 0; i < corrupt->count; i++) {
         size_t at = s->reports++;
         for (; at > 0 && s->report[at - 1].row > corrupt->item[i].row; at--)
@@ -259,9 +255,8 @@ static lt_status start_threads(lt_prefetch *q)
 
 lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config)
 {
-    lt_prefetch *q = lt_alloc(1, sizeof *q);
-    if (!q)
-        return LT_E_NOMEM;
+    lt_prefetch *q = NULL;
+    LT_TRY(LT_ALLOC(&q, 1));
     q->config = *config;
     q->channels = lt_dataset_channels(config->dataset);
     q->samples = lt_sampler_rank_samples(&config->sampler);

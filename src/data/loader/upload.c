@@ -31,9 +31,8 @@ static int slot_of(int64_t number)
 
 lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes)
 {
-    lt_upload *u = lt_alloc(1, sizeof *u);
-    if (!u)
-        return LT_E_NOMEM;
+    lt_upload *u = NULL;
+    LT_TRY(LT_ALLOC(&u, 1));
     u->device = device;
     lt_status st = LT_OK;
     for (int i = 0; i < LT_UPLOAD_SLOTS && !st; i++) {

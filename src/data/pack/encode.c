@@ -17,9 +17,8 @@ struct lt_pack_encoder {
 
 lt_status lt_pack_encoder_new(lt_pack_encoder **out, const lt_pack_config *config)
 {
-    lt_pack_encoder *e = lt_alloc(1, sizeof *e);
-    if (!e)
-        return LT_E_NOMEM;
+    lt_pack_encoder *e = NULL;
+    LT_TRY(LT_ALLOC(&e, 1));
     e->config = *config;
     *out = e;
     return LT_OK;

@@ -122,9 +122,7 @@ static lt_status read_class_names(pack *p, const lt_json_value *list, const char
     if (!list || list->type != LT_JSON_ARRAY || list->count != (size_t)p->base.classes)
         return lt_fail(LT_E_FORMAT, "%s: class_names must be a list of %d names", path,
                        (int)p->base.classes);
-    p->class_names = lt_alloc(list->count, sizeof *p->class_names);
-    if (!p->class_names)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&p->class_names, list->count));
     size_t i = 0;
     for (const lt_json_value *v = list->child; v; v = v->next, i++) {
         if (v->type != LT_JSON_STRING)
@@ -189,14 +187,8 @@ static lt_status read_manifest(pack *p, const char *folder, int64_t *samples, in
 static lt_status open_shard(pack *p, size_t *capacity, const char *folder)
 {
     size_t i = p->files, first_capacity = *capacity;
-    shard_file *grown = lt_grow(p->file, capacity, i + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    p->file = grown;
-    int64_t *first = lt_grow(p->first, &first_capacity, i + 1, sizeof *first);
-    if (!first)
-        return LT_E_NOMEM;
-    p->first = first;
+    LT_TRY(LT_GROW(&p->file, capacity, i + 1));
+    LT_TRY(LT_GROW(&p->first, &first_capacity, i + 1));
     shard_file *t = &p->file[i];
     *t = (shard_file){0};
     p->files++;

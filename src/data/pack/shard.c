@@ -126,14 +126,8 @@ lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const c
 {
     lt_pack_shard *s = &w->shard;
     size_t bytes = strlen(name) + 1;
-    lt_pack_entry *entries = lt_grow(s->entry, &w->capacity, s->count + 1, sizeof *entries);
-    if (!entries)
-        return LT_E_NOMEM;
-    s->entry = entries;
-    char *text = lt_grow(s->text, &w->text_capacity, s->text_size + bytes, 1);
-    if (!text)
-        return LT_E_NOMEM;
-    s->text = text;
+    LT_TRY(LT_GROW(&s->entry, &w->capacity, s->count + 1));
+    LT_TRY(LT_GROW(&s->text, &w->text_capacity, s->text_size + bytes));
     LT_TRY(write_at(w, record->bytes, record->size, w->at));
     bool pixels = record->encoding == LT_ENCODING_PIXELS;
     s->entry[s->count++] = (lt_pack_entry){

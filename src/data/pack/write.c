@@ -319,9 +319,7 @@ static lt_status write_manifest(const job *j)
 static lt_status write_whole_pack(job *j)
 {
     static const char *const names[] = {"shard-[0-9]*.pack", "manifest.json", NULL};
-    j->corrupt = lt_alloc((size_t)j->shards, sizeof *j->corrupt);
-    if (!j->corrupt)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&j->corrupt, j->shards));
     LT_TRY(lt_make_folders(j->folder));
     lt_remove_stale_temps(j->folder, names, false);
     run_threads(j);

@@ -351,9 +351,7 @@ static lt_status open_servers(struct lt_remote *r, const char *addresses, const 
         most += *c == ',';
     if (most > MOST_SERVERS)
         return lt_fail(LT_E_ARG, "data: got %zu services, want at most %d", most, MOST_SERVERS);
-    r->server = lt_alloc(most, sizeof *r->server);
-    if (!r->server)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&r->server, most));
     for (const char *at = addresses; r->servers < (int)most; at += strcspn(at, ",") + 1) {
         server *s = &r->server[r->servers];
         const size_t bytes = strcspn(at, ",");

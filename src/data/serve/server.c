@@ -236,9 +236,8 @@ lt_status lt_data_service_open(lt_data_service **out, const lt_data_service_conf
     char text[LT_TOKEN_BYTES];
     const char *secret = config->secret;
     LT_TRY(lt_remote_secret_from_env(text, &secret));
-    lt_data_service *s = lt_alloc(1, sizeof *s);
-    if (!s)
-        return LT_E_NOMEM;
+    lt_data_service *s = NULL;
+    LT_TRY(LT_ALLOC(&s, 1));
     pthread_mutex_init(&s->mutex, NULL);
     s->split[0] = config->val;
     s->split[1] = config->train;

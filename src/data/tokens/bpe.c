@@ -51,9 +51,8 @@ struct lt_bpe {
 
 lt_status lt_bpe_new(lt_bpe **out, size_t merges)
 {
-    lt_bpe *b = lt_alloc(1, sizeof *b);
-    if (!b)
-        return LT_E_NOMEM;
+    lt_bpe *b = NULL;
+    LT_TRY(LT_ALLOC(&b, 1));
     for (b->capacity = 2; b->capacity < 2 * merges; b->capacity *= 2)
         continue;
     for (int i = 0; i < BYTES; i++)
@@ -176,14 +175,8 @@ static void merge_symbols(lt_bpe *b, uint32_t position, uint32_t count, int32_t 
 /* Grows symbols and heap for a word: each symbol is pushed once, each merge pushes at most two pairs. */
 static lt_status reserve_word(lt_bpe *b, size_t bytes)
 {
-    symbol *symbols = lt_grow(b->symbols, &b->symbol_capacity, bytes, sizeof *symbols);
-    if (!symbols)
-        return LT_E_NOMEM;
-    b->symbols = symbols;
-    candidate *heap = lt_grow(b->heap, &b->heap_capacity, 3 * bytes, sizeof *heap);
-    if (!heap)
-        return LT_E_NOMEM;
-    b->heap = heap;
+    LT_TRY(LT_GROW(&b->symbols, &b->symbol_capacity, bytes));
+    LT_TRY(LT_GROW(&b->heap, &b->heap_capacity, 3 * bytes));
     return LT_OK;
 }
 

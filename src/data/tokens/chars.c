@@ -72,9 +72,8 @@ lt_status lt_tokenizer_init_chars(lt_tokenizer *t, const char *argument)
     static const lt_tokenizer_kind kind = {.encode = encode_characters, .destroy = free_characters};
     const lt_text_part text = {.text = argument, .bytes = strlen(argument), .name = "char"};
     LT_TRY(lt_check_utf8(&text));
-    characters *c = lt_alloc(1, sizeof *c);
-    if (!c)
-        return LT_E_NOMEM;
+    characters *c = NULL;
+    LT_TRY(LT_ALLOC(&c, 1));
     t->kind = &kind;
     t->state = c;
     c->of = lt_alloc(text.bytes + 1, sizeof *c->of);

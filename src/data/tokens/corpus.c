@@ -55,10 +55,7 @@ static lt_status add_document(const scan *s, int64_t end)
     lt_corpus *c = s->c;
     if (!s->content)
         return LT_OK;
-    lt_document *grown = lt_grow(c->document, &c->capacity, c->documents + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    c->document = grown;
+    LT_TRY(LT_GROW(&c->document, &c->capacity, c->documents + 1));
     c->document[c->documents++] =
         (lt_document){.file = s->file, .offset = s->begin, .bytes = end - s->begin};
     return LT_OK;
@@ -231,10 +228,7 @@ static lt_status split_only_document(lt_corpus *c, double fraction)
                        "%s: %" PRId64 " bytes are too few for a validation fraction of %g", path,
                        whole.bytes, fraction);
     LT_TRY(find_split_offset(c, whole.file, whole.offset + at, whole.offset + whole.bytes, &split));
-    lt_document *grown = lt_grow(c->document, &c->capacity, 2, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    c->document = grown;
+    LT_TRY(LT_GROW(&c->document, &c->capacity, 2));
     c->document[0].bytes = split - whole.offset;
     c->document[1] = (lt_document){.file = whole.file,
                                    .offset = split,
@@ -264,9 +258,8 @@ static lt_status split_train_val(lt_corpus *c, double fraction)
                        fraction);
     if (c->documents == 1)
         return split_only_document(c, fraction);
-    ranked_document *d = lt_alloc(c->documents, sizeof *d);
-    if (!d)
-        return LT_E_NOMEM;
+    ranked_document *d = NULL;
+    LT_TRY(LT_ALLOC(&d, c->documents));
     for (size_t i = 0; i < c->documents; i++)
         d[i] = (ranked_document){.number = lt_rng_key(0, LT_STREAM_DATA, i, 0), .document = i};
     qsort(d, c->documents, sizeof *d, compare_random_numbers);
@@ -302,10 +295,7 @@ static lt_status read_more(reader *r)
 {
     const int64_t left = r->end - r->at - (int64_t)r->bytes;
     const size_t more = left < BLOCK ? (size_t)left : BLOCK;
-    char *grown = lt_grow(r->text, &r->capacity, r->bytes + more + 1, 1);
-    if (!grown)
-        return LT_E_NOMEM;
-    r->text = grown;
+    LT_TRY(LT_GROW(&r->text, &r->capacity, r->bytes + more + 1));
     LT_TRY(lt_read_at(r->fd, r->path, r->text + r->bytes, more,
                       (uint64_t)(r->at + (int64_t)r->bytes)));
     r->bytes += more;

@@ -57,9 +57,7 @@ static lt_status fill_index(id_index *x, const lt_gpt2_files *f)
     for (x->capacity = 2; x->capacity < 2 * f->count; x->capacity *= 2)
         continue;
     x->files = f;
-    x->id = lt_alloc(x->capacity, sizeof *x->id);
-    if (!x->id)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&x->id, x->capacity));
     memset(x->id, 0xff, x->capacity * sizeof *x->id); /* -1 */
     for (size_t i = 0; i < f->count; i++) {
         const lt_gpt2_entry *e = &f->entry[i];

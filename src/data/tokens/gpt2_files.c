@@ -58,10 +58,7 @@ static lt_status reserve_entry(lt_gpt2_files *f, const char *text, int64_t id)
         return lt_fail(LT_E_FORMAT, "%s: '%s' has the id %" PRId64 "; want 0 .. %d", f->path, text,
                        id, MOST_IDS - 1);
     const size_t want = (size_t)id + 1;
-    lt_gpt2_entry *grown = lt_grow(f->entry, &f->capacity, want, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    f->entry = grown;
+    LT_TRY(LT_GROW(&f->entry, &f->capacity, want));
     if (want > f->count) {
         memset(f->entry + f->count, 0, (want - f->count) * sizeof *f->entry);
         f->count = want;
@@ -113,10 +110,7 @@ static lt_status check_no_missing_ids(const lt_gpt2_files *f)
 
 static lt_status add_merge(lt_gpt2_files *f, const char *left, size_t left_bytes, const char *right)
 {
-    lt_gpt2_merge *grown = lt_grow(f->merge, &f->merge_capacity, f->merges + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    f->merge = grown;
+    LT_TRY(LT_GROW(&f->merge, &f->merge_capacity, f->merges + 1));
     f->merge[f->merges++] = (lt_gpt2_merge){.left = left, .left_bytes = left_bytes, .right = right};
     return LT_OK;
 }

@@ -194,10 +194,7 @@ static lt_status write_chunk(lt_token_writer *w)
     const size_t bytes = w->used * h->width;
     if (!w->used)
         return LT_OK;
-    uint32_t *grown = lt_grow(w->table, &w->capacity, w->chunks + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    w->table = grown;
+    LT_TRY(LT_GROW(&w->table, &w->capacity, w->chunks + 1));
     w->table[w->chunks++] = lt_crc32c(0, w->chunk, bytes);
     w->used = 0;
     return write_at(w, w->chunk, bytes, h->ids + (h->count - bytes / h->width) * h->width);

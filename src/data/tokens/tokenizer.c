@@ -28,10 +28,7 @@ static lt_status encode_bytes(lt_tokenizer *t, const lt_text_part *text, lt_ids 
 {
     (void)t;
     const unsigned char *byte = (const unsigned char *)text->text;
-    int32_t *grown = lt_grow(ids->id, &ids->capacity, ids->count + text->bytes, sizeof *grown);
-    if (!grown && text->bytes)
-        return LT_E_NOMEM;
-    ids->id = grown;
+    LT_TRY(LT_GROW(&ids->id, &ids->capacity, ids->count + text->bytes));
     for (size_t i = 0; i < text->bytes; i++)
         ids->id[ids->count++] = byte[i];
     return LT_OK;
@@ -64,9 +61,8 @@ static lt_status open_kind(lt_tokenizer *t)
 
 lt_status lt_tokenizer_open(lt_tokenizer **out, const char *name)
 {
-    lt_tokenizer *t = lt_alloc(1, sizeof *t);
-    if (!t)
-        return LT_E_NOMEM;
+    lt_tokenizer *t = NULL;
+    LT_TRY(LT_ALLOC(&t, 1));
     t->end = -1;
     t->name = lt_strdup(name);
     lt_status st = t->name ? open_kind(t) : LT_E_NOMEM;

@@ -14,14 +14,8 @@ lt_status lt_tokenizer_add_id(lt_tokenizer *t, const char *text, size_t bytes)
     const size_t count = (size_t)t->size, begin = count ? t->first[count] : 0;
     if (count == INT_MAX)
         return lt_fail(LT_E_FORMAT, "tokenizer: %s has more than %d ids", t->name, INT_MAX);
-    size_t *first = lt_grow(t->first, &t->first_capacity, count + 2, sizeof *first);
-    if (!first)
-        return LT_E_NOMEM;
-    t->first = first;
-    char *grown = lt_grow(t->text, &t->text_capacity, begin + bytes + 1, 1);
-    if (!grown)
-        return LT_E_NOMEM;
-    t->text = grown;
+    LT_TRY(LT_GROW(&t->first, &t->first_capacity, count + 2));
+    LT_TRY(LT_GROW(&t->text, &t->text_capacity, begin + bytes + 1));
     memcpy(t->text + begin, text, bytes);
     t->first[count] = begin;
     t->first[count + 1] = begin + bytes;
@@ -40,10 +34,7 @@ const char *lt_tokenizer_text(const lt_tokenizer *t, int32_t id, size_t *bytes)
 
 lt_status lt_ids_add(lt_ids *ids, int32_t id)
 {
-    int32_t *grown = lt_grow(ids->id, &ids->capacity, ids->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    ids->id = grown;
+    LT_TRY(LT_GROW(&ids->id, &ids->capacity, ids->count + 1));
     ids->id[ids->count++] = id;
     return LT_OK;
 }

@@ -27,9 +27,8 @@ static lt_status abort_error(const lt_progress *p)
 static lt_status new_endpoint(lt_comm *comm, lt_progress *progress, const int *world, int size,
                               int rank)
 {
-    lt_endpoint *endpoint = lt_alloc(1, sizeof *endpoint);
-    if (!endpoint)
-        return LT_E_NOMEM;
+    lt_endpoint *endpoint = NULL;
+    LT_TRY(LT_ALLOC(&endpoint, 1));
     endpoint->world = lt_alloc((size_t)size, sizeof *endpoint->world);
     endpoint->busy = lt_alloc(2 * (size_t)size, sizeof *endpoint->busy);
     if (!endpoint->world || !endpoint->busy) {
@@ -163,9 +162,8 @@ typedef struct split_args {
 static lt_status gather_split_args(lt_comm *self, split_args mine, split_args *all)
 {
     enum { FIELDS = sizeof(split_args) / sizeof(int64_t) };
-    int64_t *count = lt_alloc((size_t)self->size, sizeof *count);
-    if (!count)
-        return LT_E_NOMEM;
+    int64_t *count = NULL;
+    LT_TRY(LT_ALLOC(&count, self->size));
     for (int r = 0; r < self->size; r++)
         count[r] = FIELDS;
     lt_comm_call call = {.what = LT_COMM_ALLGATHER,

@@ -269,9 +269,8 @@ static int list_terms(const lt_partial *p, const lt_partial_bucket *b, const voi
 
 static lt_status sum_terms(lt_partial *p)
 {
-    const void **term = lt_alloc((size_t)p->size, sizeof *term);
-    if (!term)
-        return LT_E_NOMEM;
+    const void **term = NULL;
+    LT_TRY(LT_ALLOC(&term, p->size));
     const lt_comm_call call = {.dtype = p->config.dtype, .op = LT_REDUCE_MEAN};
     const int64_t span = lt_trace_begin();
     for (size_t i = 0; i < p->config.buckets; i++) {

@@ -82,11 +82,9 @@ static lt_status make_bucket(const lt_partial *p, size_t i)
 static lt_status allocate_buffers(lt_partial *p)
 {
     const size_t size = (size_t)p->size;
-    p->bucket = lt_alloc(p->config.buckets, sizeof *p->bucket);
-    p->pair = lt_alloc(size, sizeof *p->pair);
-    p->set = lt_alloc(size, sizeof *p->set);
-    if (!p->bucket || !p->pair || !p->set)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&p->bucket, p->config.buckets));
+    LT_TRY(LT_ALLOC(&p->pair, size));
+    LT_TRY(LT_ALLOC(&p->set, size));
     for (size_t i = 0; i < p->config.buckets; i++)
         LT_TRY(make_bucket(p, i));
     return LT_OK;
@@ -104,9 +102,8 @@ lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
     if (config->needed < 1 || config->needed > size)
         return lt_fail(LT_E_ARG, "comm: a partial mean over %d of %d ranks, want 1 to %d",
                        config->needed, size, size);
-    lt_partial *p = lt_alloc(1, sizeof *p);
-    if (!p)
-        return LT_E_NOMEM;
+    lt_partial *p = NULL;
+    LT_TRY(LT_ALLOC(&p, 1));
     p->config = *config;
     p->endpoint = endpoint;
     p->rank = lt_comm_rank(config->comm);

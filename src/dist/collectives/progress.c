@@ -257,8 +257,7 @@ lt_status lt_progress_new(lt_progress **out, lt_link *link)
     lt_status st = p->opened;
     pthread_mutex_unlock(&p->mutex);
     if (!st) {
-        p->context = lt_alloc((size_t)link->size, sizeof *p->context);
-        st = p->context ? LT_OK : LT_E_NOMEM;
+        st = LT_ALLOC(&p->context, (size_t)link->size);
     } else {
         st = lt_fail(LT_E_COMM, "comm %s: %s", link->ops->kind, link->why);
     }

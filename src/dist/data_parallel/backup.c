@@ -161,18 +161,15 @@ static lt_status check_config(const lt_data_parallel *dp)
 lt_status lt_dp_make_backup_reducer(lt_data_parallel *dp)
 {
     LT_TRY(check_config(dp));
-    lt_dp_backup *b = lt_alloc(1, sizeof *b);
-    if (!b)
-        return LT_E_NOMEM;
+    lt_dp_backup *b = NULL;
+    LT_TRY(LT_ALLOC(&b, 1));
     b->base =
         (lt_reducer){.ops = &ops, .comm = dp->comm, .device = dp->device, .params = dp->params};
     b->tape = dp->tape;
     b->needed = dp->config.needed;
     dp->reducer = &b->base;
     dp->backup = b;
-    b->set = lt_alloc((size_t)lt_comm_size(dp->comm), sizeof *b->set);
-    if (!b->set)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&b->set, (size_t)lt_comm_size(dp->comm)));
     return lt_comm_split(dp->comm, 0, lt_comm_rank(dp->comm), &b->group);
 }
 

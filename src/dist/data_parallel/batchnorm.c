@@ -39,9 +39,8 @@ static void combine_rank_moments(double *all, int ranks, int64_t channels)
 static lt_status gather_moments(lt_data_parallel *dp, const lt_tensor *own, lt_tensor *whole)
 {
     int ranks = lt_comm_size(dp->norm_comm);
-    int64_t *count = lt_alloc((size_t)ranks, sizeof *count);
-    if (!count)
-        return LT_E_NOMEM;
+    int64_t *count = NULL;
+    LT_TRY(LT_ALLOC(&count, ranks));
     for (int r = 0; r < ranks; r++)
         count[r] = lt_tensor_count(own);
     lt_status st = lt_comm_allgather(dp->norm_comm, own, whole, count);

@@ -105,9 +105,8 @@ static size_t bucket_byte_limit(const lt_data_parallel *dp, size_t rest)
 static lt_status list_bucket_gradients(const lt_data_parallel *dp, const lt_dp_bucket *b,
                                        lt_reducer_bucket *out)
 {
-    lt_reducer_part *part = lt_alloc(b->count, sizeof *part);
-    if (!part)
-        return LT_E_NOMEM;
+    lt_reducer_part *part = NULL;
+    LT_TRY(LT_ALLOC(&part, b->count));
     for (size_t i = 0; i < b->count; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         part[i] = (lt_reducer_part){m->param, m->offset, lt_tensor_count(m->param->grad)};
@@ -146,10 +145,8 @@ lt_status lt_dp_make_buckets(lt_data_parallel *dp)
 {
     size_t rest = 0, position = 0;
     LT_TRY(broadcast_param_order(dp));
-    dp->bucket = lt_alloc(dp->members, sizeof *dp->bucket);
-    dp->reducer->bucket = lt_alloc(dp->members, sizeof *dp->reducer->bucket);
-    if (!dp->bucket || !dp->reducer->bucket)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&dp->bucket, dp->members));
+    LT_TRY(LT_ALLOC(&dp->reducer->bucket, dp->members));
     for (size_t i = 0; i < dp->members; i++)
         rest += grad_bytes(dp, i);
     while (position < dp->members) {

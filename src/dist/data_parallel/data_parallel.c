@@ -182,18 +182,14 @@ static lt_status list_trained_params(lt_data_parallel *dp)
         count += lt_param_is_trained(dp->params->item[i]);
     if (!count)
         return lt_fail(LT_E_ARG, "data parallel: the model has no trainable parameter");
-    dp->member = lt_alloc(count, sizeof *dp->member);
-    dp->order = lt_alloc(count, sizeof *dp->order);
-    dp->grad_mask_host = lt_alloc(count, sizeof *dp->grad_mask_host);
-    if (!dp->member || !dp->order || !dp->grad_mask_host)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&dp->member, count));
+    LT_TRY(LT_ALLOC(&dp->order, count));
+    LT_TRY(LT_ALLOC(&dp->grad_mask_host, count));
     for (size_t i = 0; i < dp->params->count; i++)
         if (lt_param_is_trained(dp->params->item[i]))
             dp->member[dp->members++].param = dp->params->item[i];
     if (dp->device->backend->graphs && dp->device->backend->vec) {
-        dp->job = lt_alloc(count, sizeof *dp->job);
-        if (!dp->job)
-            return LT_E_NOMEM;
+        LT_TRY(LT_ALLOC(&dp->job, count));
     }
     return lt_tensor_new(&dp->grad_mask, dp->device, LT_F64, LT_SHAPE((int64_t)count));
 }
@@ -231,9 +227,8 @@ lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_p
         return lt_fail(LT_E_ARG,
                        "data parallel: the communication dtype is %s, want f32, bf16 or f16",
                        lt_dtype_name(c.dtype));
-    lt_data_parallel *dp = lt_alloc(1, sizeof *dp);
-    if (!dp)
-        return LT_E_NOMEM;
+    lt_data_parallel *dp = NULL;
+    LT_TRY(LT_ALLOC(&dp, 1));
     c.bucket_bytes = c.bucket_bytes ? c.bucket_bytes : DEFAULT_BUCKET;
     dp->comm = comm;
     dp->tape = tape;

@@ -23,9 +23,8 @@ static lt_status allocate_expected_mask(lt_data_parallel *dp)
 static lt_status record_expected_mask(lt_data_parallel *dp)
 {
     LT_TRY(allocate_expected_mask(dp));
-    double *negative = lt_alloc(dp->members, sizeof *negative);
-    if (!negative)
-        return LT_E_NOMEM;
+    double *negative = NULL;
+    LT_TRY(LT_ALLOC(&negative, dp->members));
     for (size_t i = 0; i < dp->members; i++)
         negative[i] = -dp->grad_mask_host[i];
     lt_status st = lt_tensor_write(dp->expected, negative, mask_bytes(dp));
@@ -74,9 +73,8 @@ lt_status lt_dp_check_grad_mask(const lt_data_parallel *dp)
 {
     if (!dp->captured)
         return LT_OK;
-    double *deviation = lt_alloc(dp->members, sizeof *deviation);
-    if (!deviation)
-        return LT_E_NOMEM;
+    double *deviation = NULL;
+    LT_TRY(LT_ALLOC(&deviation, dp->members));
     lt_status st = lt_tensor_read(dp->deviation, deviation, mask_bytes(dp));
     for (size_t i = 0; i < dp->members && !st; i++)
         if (!(deviation[i] <= 0))

@@ -93,8 +93,7 @@ static lt_status grow_copy_jobs(lt_data_parallel *dp, size_t count)
     if (!dp->job || count <= dp->members)
         return LT_OK;
     lt_free(dp->job);
-    dp->job = lt_alloc(count, sizeof *dp->job);
-    return dp->job ? LT_OK : LT_E_NOMEM;
+    return LT_ALLOC(&dp->job, count);
 }
 
 static lt_status prepare_scatter(lt_data_parallel *dp, lt_dp_scatter *d)
@@ -109,11 +108,9 @@ static lt_status prepare_scatter(lt_data_parallel *dp, lt_dp_scatter *d)
             "compression and a flat all-reduce",
             dp->reducer->ops->kind);
     d->max_buckets = dp->members;
-    d->first = lt_alloc(dp->members + 1, sizeof *d->first);
-    d->at = lt_alloc(d->parts.count, sizeof *d->at);
-    d->chunks = lt_alloc(d->max_buckets, sizeof *d->chunks);
-    if (!d->first || !d->at || !d->chunks)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&d->first, dp->members + 1));
+    LT_TRY(LT_ALLOC(&d->at, d->parts.count));
+    LT_TRY(LT_ALLOC(&d->chunks, d->max_buckets));
     LT_TRY(assign_parts_to_members(dp, d));
     LT_TRY(check_same_partition(dp, d));
     return grow_copy_jobs(dp, d->parts.count);
@@ -268,9 +265,7 @@ lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_dp_scatter *d = dp->scatter;
     chunks *s = bucket_chunks(dp, b);
-    s->count = lt_alloc((size_t)d->ranks, sizeof *s->count);
-    if (!s->count)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->count, d->ranks));
     lay_out_chunks(dp, b);
     lt_tensor **flat = &dp->reducer->bucket[b - dp->bucket].flat;
     LT_TRY(lt_tensor_new(flat, dp->device, dp->dtype, LT_SHAPE(chunk_offset(s, d->ranks))));

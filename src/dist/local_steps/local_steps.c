@@ -150,10 +150,8 @@ static lt_status list_ranks(lt_local_steps *l, const lt_nodes *n, int ranks)
 
 static lt_status list_params(lt_local_steps *l)
 {
-    l->param = lt_alloc(l->all->count, sizeof(lt_param *));
-    l->begin = lt_alloc(l->all->count + 1, sizeof *l->begin);
-    if (!l->param || !l->begin)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&l->param, l->all->count));
+    LT_TRY(LT_ALLOC(&l->begin, l->all->count + 1));
     for (size_t i = 0; i < l->all->count; i++) {
         lt_param *p = l->all->item[i];
         if (p->role == LT_PARAM_STAT && !p->frozen)
@@ -241,9 +239,8 @@ lt_status lt_local_steps_new(lt_local_steps **out, lt_comm *comm, const lt_nodes
     LT_TRY(check_nodes(nodes, lt_comm_size(comm)));
     if (!params->count)
         return lt_fail(LT_E_ARG, "local steps: the model has no parameters");
-    lt_local_steps *l = lt_alloc(1, sizeof *l);
-    if (!l)
-        return LT_E_NOMEM;
+    lt_local_steps *l = NULL;
+    LT_TRY(LT_ALLOC(&l, 1));
     l->config = *config;
     l->compression = compression;
     l->all = params;

@@ -27,9 +27,7 @@ static lt_status copy_whole(const lt_local_steps *l, const lt_tensor *whole, int
 static lt_status gather_state(lt_local_steps *l, int kind)
 {
     lt_tensor *whole = NULL;
-    l->whole[kind] = lt_alloc(l->params, sizeof(lt_tensor *));
-    if (!l->whole[kind])
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&l->whole[kind], l->params));
     for (size_t i = 0; i < l->params; i++) {
         const lt_tensor *value = l->param[i]->value;
         LT_TRY(lt_tensor_new_like(&l->whole[kind][i], value, lt_tensor_dtype(value)));

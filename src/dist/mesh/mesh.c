@@ -89,9 +89,8 @@ lt_status lt_mesh_new(lt_mesh **out, lt_comm *comm, const lt_mesh_config *config
 {
     lt_mesh_config c;
     LT_TRY(check_config(comm, config, &c));
-    lt_mesh *mesh = lt_alloc(1, sizeof *mesh);
-    if (!mesh)
-        return LT_E_NOMEM;
+    lt_mesh *mesh = NULL;
+    LT_TRY(LT_ALLOC(&mesh, 1));
     mesh->config = c;
     lt_status st = LT_OK;
     for (int a = 0; a < LT_MESH_AXES && !st; a++) {

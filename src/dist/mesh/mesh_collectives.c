@@ -86,8 +86,7 @@ lt_status lt_mesh_exchange_open(lt_mesh_exchange *self, lt_comm *comm)
     const int size = lt_comm_size(comm);
     self->base = (lt_process_group){lt_comm_rank(comm), size, begin_exchange, wait_for_exchange};
     self->comm = comm;
-    self->count = lt_alloc((size_t)size, sizeof *self->count);
-    return self->count ? LT_OK : LT_E_NOMEM;
+    return LT_ALLOC(&self->count, (size_t)size);
 }
 
 void lt_mesh_exchange_close(lt_mesh_exchange *self)

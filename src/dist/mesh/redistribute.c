@@ -91,9 +91,8 @@ static lt_status gather_or_reduce(const move *m, const lt_tensor *in, lt_tensor 
                                   bool gathers)
 {
     lt_tensor *flat = NULL;
-    int64_t *count = lt_alloc((size_t)m->size, sizeof *count);
-    if (!count)
-        return LT_E_NOMEM;
+    int64_t *count = NULL;
+    LT_TRY(LT_ALLOC(&count, m->size));
     for (int r = 0; r < m->size; r++)
         count[r] = lt_shape_count(shard_shape(m, dim, r));
     lt_status st = lt_tensor_new(&flat, m->device, m->dtype, LT_SHAPE(lt_shape_count(m->whole)));
@@ -138,9 +137,8 @@ static lt_status shard_to_shard(const move *m, const lt_tensor *in, int a, lt_te
 {
     if (a == b)
         return lt_tensor_copy(out, in);
-    int64_t *count = lt_alloc(2 * (size_t)m->size, sizeof *count);
-    if (!count)
-        return LT_E_NOMEM;
+    int64_t *count = NULL;
+    LT_TRY(LT_ALLOC(&count, 2 * (size_t)m->size));
     lt_status st = alltoall_shards(m, in, a, out, b, count, count + m->size);
     lt_free(count);
     return st;

@@ -188,9 +188,8 @@ static lt_status gather_and_check_gpus(const lt_nccl_world *w, int size)
     gethostname(mine.host, sizeof mine.host - 1);
     if (!w->rendezvous)
         return LT_OK;
-    rank_gpu *all = lt_alloc((size_t)size, sizeof *all);
-    if (!all)
-        return LT_E_NOMEM;
+    rank_gpu *all = NULL;
+    LT_TRY(LT_ALLOC(&all, size));
     lt_status st = lt_rendezvous_allgather(w->rendezvous, &mine, all, sizeof mine);
     if (!st)
         st = check_gpus_differ(all, size);

@@ -33,9 +33,7 @@ lt_status lt_hier_shard_open(lt_hier_shard *shard, const lt_comm *node, const lt
                              int64_t elements)
 {
     const int64_t ranks = lt_comm_size(node), rank = lt_comm_rank(node);
-    shard->count = lt_alloc((size_t)ranks, sizeof *shard->count);
-    if (!shard->count)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&shard->count, ranks));
     for (int64_t r = 0; r < ranks; r++) {
         shard->count[r] = elements / ranks + (r < elements % ranks);
         shard->first += r < rank ? shard->count[r] : 0;

@@ -99,9 +99,8 @@ static lt_status start_threads(lt_pipeline *all)
 lt_status lt_pipeline_open(lt_pipeline **out, lt_reducer *reducer, lt_stage_fn *const *fn,
                            size_t count)
 {
-    lt_pipeline *all = lt_alloc(1, sizeof *all);
-    if (!all)
-        return LT_E_NOMEM;
+    lt_pipeline *all = NULL;
+    LT_TRY(LT_ALLOC(&all, 1));
     LT_ASSERT(count <= STAGES);
     pthread_mutex_init(&all->mutex, NULL);
     pthread_cond_init(&all->moved, NULL);
@@ -111,8 +110,7 @@ lt_status lt_pipeline_open(lt_pipeline **out, lt_reducer *reducer, lt_stage_fn *
     all->synchronous = !reducer->device->backend->host_memory;
     for (size_t i = 0; i < count; i++)
         all->stage[i] = (stage){.pipeline = all, .fn = fn[i]};
-    all->order = lt_alloc(all->capacity, sizeof *all->order);
-    lt_status st = all->order ? LT_OK : LT_E_NOMEM;
+    lt_status st = LT_ALLOC(&all->order, all->capacity);
     if (!st && !all->synchronous)
         st = start_threads(all);
     if (st)

@@ -116,9 +116,8 @@ static lt_view q_slice(const lt_powersgd *s, const lt_powersgd_state *t, const l
 static lt_status read_as_doubles(const lt_tensor *t, double **out)
 {
     const int64_t count = lt_tensor_count(t);
-    double *values = lt_alloc((size_t)count, sizeof *values);
-    if (!values)
-        return LT_E_NOMEM;
+    double *values = NULL;
+    LT_TRY(LT_ALLOC(&values, count));
     lt_status st = lt_tensor_read(t, values, lt_tensor_bytes(t));
     const float *narrow = (const float *)values;
     for (int64_t i = count; i-- > 0 && !st && lt_tensor_dtype(t) == LT_F32;) {

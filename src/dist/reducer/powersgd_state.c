@@ -50,9 +50,8 @@ static bool is_compressed(const lt_powersgd *s, const lt_param *p, lt_powersgd_m
 
 static lt_status draw_initial_q(const lt_powersgd *s, const lt_powersgd_matrix *m)
 {
-    double *values = lt_alloc((size_t)(s->rank * m->cols), sizeof *values);
-    if (!values)
-        return LT_E_NOMEM;
+    double *values = NULL;
+    LT_TRY(LT_ALLOC(&values, (size_t)(s->rank * m->cols)));
     lt_lowrank_warm_start(values, s->rank, m->cols, m->param->name); /* draws rows of zeros */
     lt_status st = lt_powersgd_write_doubles(m->q[LT_POWERSGD_CURRENT], values);
     lt_free(values);
@@ -78,9 +77,7 @@ lt_status lt_powersgd_configure(lt_reducer *self)
     LT_TRY(lt_hier_open(&s->hier, self));
     for (size_t i = 0; i < self->params->count; i++)
         count += is_compressed(s, self->params->item[i], &m);
-    s->matrix = lt_alloc(count ? count : 1, sizeof *s->matrix);
-    if (!s->matrix)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->matrix, count ? count : 1));
     for (size_t i = 0; i < self->params->count; i++)
         if (is_compressed(s, self->params->item[i], &m)) {
             s->matrix[s->matrices] = m;
@@ -105,9 +102,7 @@ static lt_status open_bucket(lt_powersgd *s, lt_reducer_bucket *b)
     t->uncompressed = b->elements + (int64_t)b->parts;
     t->stage = LT_POWERSGD_IDLE;
     LT_TRY(lt_hier_mean_open(&t->mean[LT_POWERSGD_DENSE], &s->hier, b->flat));
-    t->slice = lt_alloc(b->parts, sizeof *t->slice);
-    if (!t->slice)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&t->slice, b->parts));
     for (size_t i = 0; i < b->parts; i++) {
         lt_powersgd_matrix *m = find_matrix(s, b->part[i].param);
         if (!m)

@@ -50,9 +50,7 @@ static lt_status configure_topk(lt_reducer *self)
                        self->device->name);
     LT_TRY(self->nodes ? lt_reducer_check_even_nodes(self, "compress")
                        : lt_comm_nodes(&t->nodes, self->comm, 1));
-    t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
-    if (!t->bytes)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&t->bytes, (size_t)lt_topk_nodes(t)->count));
     return lt_hier_comms_open(&t->comms, lt_topk_nodes(t), self->comm);
 }
 

@@ -25,8 +25,7 @@ static lt_status allocate_gathered(lt_topk_reducer *t)
     const lt_params *params = t->base.params;
     if (t->gathered)
         return LT_OK;
-    t->gathered = lt_alloc(params->count + 1, sizeof *t->gathered);
-    lt_status st = t->gathered ? LT_OK : LT_E_NOMEM;
+    lt_status st = LT_ALLOC(&t->gathered, params->count + 1);
     for (size_t i = 0; i < params->count && !st; i++) {
         const lt_param *p = params->item[i];
         if (!lt_param_is_trained(p))

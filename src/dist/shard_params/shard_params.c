@@ -32,10 +32,7 @@ static lt_sp_member *find_member(const lt_shard_params *sp, const lt_param *para
 
 static lt_status append_to_trace(lt_shard_params *sp, size_t unit)
 {
-    size_t *grown = lt_grow(sp->trace, &sp->trace_capacity, sp->traced + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    sp->trace = grown;
+    LT_TRY(LT_GROW(&sp->trace, &sp->trace_capacity, sp->traced + 1));
     sp->trace[sp->traced++] = unit;
     return LT_OK;
 }
@@ -254,10 +251,8 @@ static lt_status check_owners(const lt_comm *comm, const lt_owned_param *list, s
 
 static lt_status prepare_members(lt_shard_params *sp, const lt_owned_param *list)
 {
-    sp->member = lt_alloc(sp->members, sizeof *sp->member);
-    sp->order = lt_alloc(2 * sp->members, sizeof *sp->order);
-    if (!sp->member || !sp->order)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&sp->member, sp->members));
+    LT_TRY(LT_ALLOC(&sp->order, 2 * sp->members));
     for (size_t i = 0; i < sp->members; i++) {
         sp->member[i].of = list[i];
         sp->order[i] = i;

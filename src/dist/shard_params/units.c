@@ -52,9 +52,7 @@ static lt_status lay_out_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
 {
     size_t used = 0;
     int64_t whole = 0;
-    u->count_by_rank = lt_alloc((size_t)sp->ranks, sizeof *u->count_by_rank);
-    if (!u->count_by_rank)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&u->count_by_rank, sp->ranks));
     for (size_t at = u->first; at < sp->members; at++) {
         lt_sp_member *m = &sp->member[sp->order[at]];
         if (u->count && used + param_bytes(m) > bytes)
@@ -73,9 +71,7 @@ static lt_status lay_out_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
 lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
 {
     lt_sp_free_units(sp);
-    sp->unit = lt_alloc(sp->members, sizeof *sp->unit);
-    if (!sp->unit)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&sp->unit, sp->members));
     for (size_t at = 0; at < sp->members;) {
         lt_sp_unit *u = &sp->unit[sp->units++];
         u->first = at;

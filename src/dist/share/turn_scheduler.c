@@ -260,9 +260,8 @@ static lt_status add_member(lt_turn_scheduler *t, const lt_turn_job *job, int64_
 lt_status lt_turn_begin_join(lt_turn_scheduler **out, const char *path, const lt_turn_job *job,
                              int64_t *bound)
 {
-    lt_turn_scheduler *t = lt_alloc(1, sizeof *t);
-    if (!t)
-        return LT_E_NOMEM;
+    lt_turn_scheduler *t = NULL;
+    LT_TRY(LT_ALLOC(&t, 1));
     t->file = t->slot = -1;
     t->path = lt_strdup(path);
     lt_status st = t->path ? open_locked(t) : LT_E_NOMEM;

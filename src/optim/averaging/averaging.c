@@ -77,14 +77,12 @@ static lt_status make_iterates(struct lt_averaging *a, lt_param *param)
 
 static lt_status make_all_iterates(struct lt_averaging *a, const lt_params *params)
 {
-    a->param = lt_alloc(params->count, sizeof(lt_param *));
-    a->x = lt_alloc(params->count, sizeof(lt_tensor *));
-    a->z = lt_alloc(params->count, sizeof(lt_tensor *));
-    a->item = lt_alloc(params->count, sizeof *a->item);
-    a->job = lt_alloc(params->count, sizeof *a->job);
-    a->decay = lt_alloc(params->count, sizeof *a->decay);
-    if (!a->param || !a->x || !a->z || !a->item || !a->job || !a->decay)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&a->param, params->count));
+    LT_TRY(LT_ALLOC(&a->x, params->count));
+    LT_TRY(LT_ALLOC(&a->z, params->count));
+    LT_TRY(LT_ALLOC(&a->item, params->count));
+    LT_TRY(LT_ALLOC(&a->job, params->count));
+    LT_TRY(LT_ALLOC(&a->decay, params->count));
     for (size_t i = 0; i < params->count; i++)
         if (lt_param_is_trained(params->item[i]))
             LT_TRY(make_iterates(a, params->item[i]));
@@ -95,9 +93,7 @@ lt_status lt_optim_start_averaging(lt_optim *o, const lt_params *params,
                                    const lt_averaging_config *config)
 {
     LT_TRY(check_averaging(o, config));
-    o->averaging = lt_alloc(1, sizeof *o->averaging);
-    if (!o->averaging)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&o->averaging, 1));
     o->averaging->config = *config;
     lt_status st = make_all_iterates(o->averaging, params);
     for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {

@@ -41,9 +41,8 @@ lt_status lt_ema_new(lt_ema **out, const lt_params *params, double decay)
         return lt_fail(LT_E_ARG, "ema: decay %g is not in [0,1)", decay);
     if (!params->count)
         return lt_fail(LT_E_ARG, "ema: no parameters");
-    lt_ema *e = lt_alloc(1, sizeof *e);
-    if (!e)
-        return LT_E_NOMEM;
+    lt_ema *e = NULL;
+    LT_TRY(LT_ALLOC(&e, 1));
     e->device = lt_tensor_device(params->item[0]->value);
     e->decay = decay;
     e->param = lt_alloc(params->count, sizeof(lt_param *));

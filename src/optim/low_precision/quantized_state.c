@@ -30,9 +30,8 @@ lt_status lt_quantized_new(lt_quantized **out, lt_device *device, lt_quantized_f
                            lt_shape shape, const int64_t *stride, uint64_t key)
 {
     LT_TRY(lt_quantized_check_device(device, "quantized state"));
-    lt_quantized *q = lt_alloc(1, sizeof *q);
-    if (!q)
-        return LT_E_NOMEM;
+    lt_quantized *q = NULL;
+    LT_TRY(LT_ALLOC(&q, 1));
     q->format = format;
     q->shape = shape;
     q->key = key;

@@ -479,13 +479,11 @@ static lt_status init_muon(muon *m)
 {
     const size_t slots = m->base.count;
     LT_TRY(check_backend(&m->base));
-    m->adamw = lt_alloc(slots, sizeof *m->adamw);
-    m->matrix = lt_alloc(slots, sizeof *m->matrix);
-    m->due = lt_alloc(slots, sizeof(matrix *));
-    m->vec = lt_alloc(slots, sizeof *m->vec);
-    m->job = lt_alloc(slots, sizeof *m->job);
-    if (!m->adamw || !m->matrix || !m->due || !m->vec || !m->job)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&m->adamw, slots));
+    LT_TRY(LT_ALLOC(&m->matrix, slots));
+    LT_TRY(LT_ALLOC(&m->due, slots));
+    LT_TRY(LT_ALLOC(&m->vec, slots));
+    LT_TRY(LT_ALLOC(&m->job, slots));
     LT_TRY(lt_optim_count_per_param(&m->base));
     return choose_matrices(m);
 }

@@ -83,13 +83,11 @@ lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t mat
     const lt_dtype master = lt_device_master_dtype(device);
     lt_orthogonal_close(o); /* frees allocations of a failed attempt */
     o->most = matrices;
-    o->vec = lt_alloc(matrices, sizeof *o->vec);
-    o->gram = lt_alloc(matrices, sizeof *o->gram);
-    o->product = lt_alloc(matrices, sizeof *o->product);
-    o->view = lt_alloc(matrices, sizeof *o->view);
-    o->at = lt_alloc(matrices, sizeof *o->at);
-    if (!o->vec || !o->gram || !o->product || !o->view || !o->at)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&o->vec, matrices));
+    LT_TRY(LT_ALLOC(&o->gram, matrices));
+    LT_TRY(LT_ALLOC(&o->product, matrices));
+    LT_TRY(LT_ALLOC(&o->view, matrices));
+    LT_TRY(LT_ALLOC(&o->at, matrices));
     LT_TRY(lt_tensor_new(&o->a, device, master, LT_SHAPE(squares)));
     LT_TRY(lt_tensor_new(&o->b, device, master, LT_SHAPE(squares)));
     LT_TRY(lt_tensor_new(&o->one, device, master, LT_SHAPE(1)));

@@ -45,9 +45,7 @@ static lt_status read_schedule(void *config, const lt_json_value *v)
         return lt_fail(LT_E_ARG, message);
     if (!v->count)
         return LT_OK;
-    c->schedule = lt_alloc(v->count, sizeof *c->schedule);
-    if (!c->schedule)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&c->schedule, v->count));
     for (const lt_json_value *m = v->child; m; m = m->next) {
         if (m->type != LT_JSON_NUMBER)
             return lt_fail(LT_E_ARG, message);

@@ -279,9 +279,8 @@ lt_status lt_shampoo_swap_in_roots(lt_shampoo *s)
     s->stats.retries = s->pending_retries;
     s->pending_seconds = 0;
     s->pending_retries = 0;
-    lt_root_task *tasks = lt_alloc(s->total * LT_MAX_DIMS, sizeof *tasks);
-    if (!tasks)
-        return LT_E_NOMEM;
+    lt_root_task *tasks = NULL;
+    LT_TRY(LT_ALLOC(&tasks, s->total * LT_MAX_DIMS));
     size_t count = 0;
     lt_status st = swap_all_pending(s, tasks, &count);
     if (!st)

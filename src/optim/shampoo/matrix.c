@@ -258,10 +258,8 @@ static lt_status allocate(solve *s, const lt_matrix_root_job *job, size_t count)
         blocks += count_blocks(job[i].factor);
         elements += lt_tensor_count(job[i].factor);
     }
-    s->root = lt_alloc((size_t)blocks, sizeof *s->root);
-    s->norm = lt_alloc((size_t)blocks, sizeof *s->norm);
-    if (!s->root || !s->norm)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->root, blocks));
+    LT_TRY(LT_ALLOC(&s->norm, blocks));
     LT_TRY(lt_tensor_new(&s->copies, s->device, dtype, LT_SHAPE(elements)));
     LT_TRY(lt_tensor_new(&s->norms, s->device, LT_F64, LT_SHAPE(blocks)));
     LT_TRY(lt_tensor_new(&s->one, s->device, dtype, LT_SHAPE(1)));

@@ -51,9 +51,7 @@ static lt_status check_solver_for_exponents(const lt_shampoo *s)
 
 static lt_status partition_and_allocate(lt_shampoo *s)
 {
-    s->partition = lt_alloc(s->base.count, sizeof *s->partition);
-    if (!s->partition)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->partition, s->base.count));
     LT_TRY(lt_partition_params(&s->config, &s->base, s->partition));
     for (size_t i = 0; i < s->base.count; i++)
         s->total += (size_t)lt_partition_count_blocks(&s->partition[i]);

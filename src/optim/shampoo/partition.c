@@ -120,9 +120,8 @@ static lt_status partition_all(const lt_shampoo_config *c, const lt_optim *optim
 lt_status lt_partition_params(const lt_shampoo_config *config, const lt_optim *optim,
                               lt_partition *partition)
 {
-    bool *match = lt_alloc(2 * optim->count, sizeof *match);
-    if (!match)
-        return LT_E_NOMEM;
+    bool *match = NULL;
+    LT_TRY(LT_ALLOC(&match, 2 * optim->count));
     lt_status st = partition_all(config, optim, partition, match, match + optim->count);
     lt_free(match);
     return st;

@@ -59,9 +59,8 @@ static lt_status run_tasks_in_batches(lt_shampoo *s, lt_root_task *tasks, size_t
 lt_status lt_shampoo_refresh_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
-    lt_root_task *tasks = lt_alloc((batch.end - batch.begin) * LT_MAX_DIMS, sizeof *tasks);
-    if (!tasks)
-        return LT_E_NOMEM;
+    lt_root_task *tasks = NULL;
+    LT_TRY(LT_ALLOC(&tasks, (batch.end - batch.begin) * LT_MAX_DIMS));
     size_t count = lt_shampoo_list_root_tasks(s, batch, tasks);
     lt_status st = run_tasks_in_batches(s, tasks, count);
     if (!st)

@@ -77,12 +77,9 @@ static lt_status allocate_spectral_workspace(lt_shampoo *s)
         most = squares > most ? squares : most;
     }
     if (!s->spectral) /* a failed attempt leaves it allocated */
-        s->spectral = lt_alloc(1, sizeof *s->spectral);
-    if (!s->spectral)
-        return LT_E_NOMEM;
+        LT_TRY(LT_ALLOC(&s->spectral, 1));
     LT_TRY(lt_orthogonal_open(s->spectral, &s->base, s->count, most));
-    s->spectral_job = lt_alloc(s->count, sizeof *s->spectral_job);
-    return s->spectral_job ? LT_OK : LT_E_NOMEM;
+    return LT_ALLOC(&s->spectral_job, s->count);
 }
 
 lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch)

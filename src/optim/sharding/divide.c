@@ -155,11 +155,9 @@ static lt_status make_shard_group(lt_shard *s)
 static lt_status plan_sharding(lt_optim *o, lt_shard *s)
 {
     s->count = lt_shard_part_count(o);
-    s->part = lt_alloc(s->count, sizeof *s->part);
-    s->elements = lt_alloc((size_t)s->ranks, sizeof *s->elements);
-    s->begin = lt_alloc((size_t)s->ranks, sizeof *s->begin);
-    if (!s->part || !s->elements || !s->begin)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->part, s->count));
+    LT_TRY(LT_ALLOC(&s->elements, s->ranks));
+    LT_TRY(LT_ALLOC(&s->begin, s->ranks));
     for (size_t i = 0; i < s->count; i++)
         lt_shard_fill_part(o, i, &s->part[i]);
     LT_TRY(choose_owners(o, s));

@@ -62,13 +62,10 @@ static lt_status make_buffers(lt_optim *o, lt_shard *s)
 static lt_status allocate_buffers(lt_optim *o)
 {
     lt_shard *s = o->shard;
-    lt_flat *f = lt_alloc(1, sizeof *f);
-    if (!f)
-        return LT_E_NOMEM;
+    lt_flat *f = NULL;
+    LT_TRY(LT_ALLOC(&f, 1));
     s->data = f;
-    f->job = lt_alloc(s->count, sizeof *f->job);
-    if (!f->job)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&f->job, s->count));
     LT_TRY(make_buffers(o, s));
     for (size_t i = 0; i < s->count && o->ops->parts && !s->config.gather_params; i++)
         if (s->part[i].owner == s->rank)

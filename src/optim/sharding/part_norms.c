@@ -24,9 +24,7 @@ struct lt_part_norms {
 
 static lt_status allocate_norm_buffers(const lt_optim *o, struct lt_part_norms *n)
 {
-    n->view = lt_alloc(n->count, sizeof *n->view);
-    if (!n->view)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&n->view, n->count));
     LT_TRY(lt_tensor_new(&n->zero, o->device, lt_device_master_dtype(o->device), LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(n->zero, 0));
     return lt_tensor_new(&n->norm, o->device, LT_F64, LT_SHAPE((int64_t)n->count));
@@ -35,9 +33,7 @@ static lt_status allocate_norm_buffers(const lt_optim *o, struct lt_part_norms *
 static lt_status find_slots(lt_optim *o, struct lt_part_norms *n)
 {
     n->count = lt_shard_part_count(o);
-    n->slot = lt_alloc(n->count, sizeof(lt_slot *));
-    if (!n->slot)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&n->slot, n->count));
     for (size_t i = 0; i < n->count; i++) {
         lt_part part = {0};
         lt_shard_fill_part(o, i, &part);
@@ -168,9 +164,7 @@ static lt_status shard_gradients(lt_optim *o, lt_data_parallel *dp)
                                .flat = flat_part_view,
                                .context = o,
                                .releases = s->config.shard_params};
-    parts.part = lt_alloc(s->count, sizeof *parts.part);
-    if (!parts.part)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&parts.part, s->count));
     for (size_t i = 0; i < s->count; i++)
         parts.part[i] = (lt_gradient_part){
             .param = s->part[i].slot->param,

@@ -40,9 +40,8 @@ lt_status lt_optim_shard_params(lt_optim *o, lt_tape *tape, const lt_shard_param
 {
     LT_TRY(check_can_shard_params(o));
     lt_shard *s = o->shard;
-    lt_owned_param *list = lt_alloc(o->count, sizeof *list);
-    if (!list)
-        return LT_E_NOMEM;
+    lt_owned_param *list = NULL;
+    LT_TRY(LT_ALLOC(&list, o->count));
     const size_t count = list_owners(s, list);
     lt_status st = lt_shard_params_new(&s->values, s->group, tape, list, count, config);
     lt_free(list);

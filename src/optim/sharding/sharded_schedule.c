@@ -146,9 +146,8 @@ static void count_local_elements(lt_optim *o, size_t part, int64_t *local)
 lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 {
     const lt_shard *s = o->shard;
-    int64_t *local = lt_alloc(s->count * (size_t)s->ranks, sizeof *local);
-    if (!local)
-        return LT_E_NOMEM;
+    int64_t *local = NULL;
+    LT_TRY(LT_ALLOC(&local, s->count * (size_t)s->ranks));
     for (size_t i = 0; i < s->count; i++)
         count_local_elements(o, i, local + i * (size_t)s->ranks);
     lt_assign_prefer_local(cost, local, s->count, s->ranks, owner);
@@ -216,9 +215,7 @@ static lt_status plan_schedule(const struct lt_sharded_optim *p, lt_optim *o,
                                lt_message_schedule *r, bool pull)
 {
     const int ranks = lt_comm_size(r->comm), me = o->shard->rank;
-    r->sent = lt_alloc((size_t)ranks * 4, sizeof *r->sent);
-    if (!r->sent)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&r->sent, (size_t)ranks * 4));
     r->received = r->sent + ranks;
     r->sent_at = r->received + ranks;
     r->received_at = r->sent_at + ranks;

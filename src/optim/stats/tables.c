@@ -67,10 +67,7 @@ static bool is_mine(const lt_optim_stats *s, int owner)
 static lt_status add_factors(lt_optim_stats *s, size_t region, size_t *capacity)
 {
     const lt_optim_block *b = &s->region[region].block;
-    lt_stat_factor *grown = lt_grow(s->factor, capacity, s->factors + LT_MAX_DIMS, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    s->factor = grown;
+    LT_TRY(LT_GROW(&s->factor, capacity, s->factors + LT_MAX_DIMS));
     for (int d = 0; d < b->shape.ndim; d++)
         if (b->has_factor[d])
             s->factor[s->factors++] =
@@ -82,10 +79,7 @@ static lt_status add_region(lt_optim_stats *s, size_t param, const lt_optim_bloc
                             size_t capacity[2])
 {
     lt_stat_param *p = &s->param[param];
-    lt_stat_region *grown = lt_grow(s->region, &capacity[0], s->regions + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    s->region = grown;
+    LT_TRY(LT_GROW(&s->region, &capacity[0], s->regions + 1));
     const lt_stat_region r = {.param = param,
                               .row = s->table[LT_TABLE_BLOCK].rows,
                               .block = *block,
@@ -190,9 +184,7 @@ static lt_status allocate_numbers(lt_optim_stats *s)
     const size_t of_params = s->params * (sizeof *s->of_param / sizeof(double));
     const size_t of_factors = s->factors * LT_FACTOR_STATS;
     s->numbers = of_regions + of_params + of_factors + s->rows;
-    s->number = lt_alloc(s->numbers, sizeof *s->number);
-    if (!s->number)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->number, s->numbers));
     s->of_region = (lt_region_numbers *)s->number;
     s->of_param = (lt_param_numbers *)(s->number + of_regions);
     s->of_factor = (double(*)[LT_FACTOR_STATS])(s->number + of_regions + of_params);

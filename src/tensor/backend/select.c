@@ -196,9 +196,8 @@ static int compare_indices(const void *a, const void *b)
 lt_status lt_select_topk_f64(const double *x, int64_t n, int64_t count, uint32_t *index)
 {
     LT_TRY(check_count(n, count));
-    ranked *all = lt_alloc((size_t)n, sizeof *all);
-    if (!all)
-        return LT_E_NOMEM;
+    ranked *all = NULL;
+    LT_TRY(LT_ALLOC(&all, n));
     for (int64_t i = 0; i < n; i++)
         all[i] = (ranked){isnan(x[i]) ? (double)INFINITY : fabs(x[i]), isnan(x[i]), (uint32_t)i};
     qsort(all, (size_t)n, sizeof *all, compare_magnitudes);

@@ -59,9 +59,8 @@ static lt_status gather_or_scatter_rows(lt_node *node, bool backward, lt_collect
     lt_view from;
     LT_TRY(get_in_out_views(node, backward, &from, &call.out));
     LT_TRY(lt_op_as_contiguous(node, &from, &call.in));
-    int64_t *count = lt_alloc((size_t)group->size, sizeof *count);
-    if (!count)
-        return LT_E_NOMEM;
+    int64_t *count = NULL;
+    LT_TRY(LT_ALLOC(&count, group->size));
     const lt_shape whole = what == LT_COLLECTIVE_ALLGATHER ? call.out.shape : from.shape;
     const int64_t row = lt_shape_count(whole) / whole.dim[0];
     for (int i = 0; i < group->size; i++)

@@ -213,9 +213,8 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
 static lt_status forward(lt_node *node)
 {
     const options *c = node->config;
-    void **request = lt_alloc((size_t)get_group(c)->size, sizeof *request);
-    if (!request)
-        return LT_E_NOMEM;
+    void **request = NULL;
+    LT_TRY(LT_ALLOC(&request, (size_t)get_group(c)->size));
     lt_status st = c->gathers ? forward_gathered(node, request) : forward_scattered(node, request);
     st = lt_op_wait_requests(get_group(c), request, get_group(c)->size, st);
     lt_free(request);
@@ -228,9 +227,8 @@ static lt_status backward(lt_node *node)
     lt_view g, dy;
     LT_TRY(lt_node_grad(node, &g));
     LT_TRY(lt_op_as_contiguous(node, &g, &dy));
-    void **request = lt_alloc((size_t)get_group(c)->size, sizeof *request);
-    if (!request)
-        return LT_E_NOMEM;
+    void **request = NULL;
+    LT_TRY(LT_ALLOC(&request, (size_t)get_group(c)->size));
     lt_status st =
         c->gathers ? backward_gathered(node, &dy, request) : backward_scattered(node, &dy, request);
     st = lt_op_wait_requests(get_group(c), request, get_group(c)->size, st);

@@ -61,10 +61,7 @@ static void fail(machine *m, const char *what)
 
 lt_status lt_pickle_list_add(lt_pickle_list *list, lt_pickle_value *value)
 {
-    lt_pickle_value **grown = lt_grow(list->item, &list->capacity, list->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    list->item = grown;
+    LT_TRY(LT_GROW(&list->item, &list->capacity, list->count + 1));
     list->item[list->count++] = value;
     return LT_OK;
 }

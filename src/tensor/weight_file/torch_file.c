@@ -299,10 +299,7 @@ static lt_status add_tensor(reader *r, const lt_pickle_value *key, const lt_pick
     lt_torch_file *f = r->file;
     view v = {0};
     size_t element = 0;
-    lt_safetensors_entry *grown = lt_grow(f->entry, &f->capacity, f->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    f->entry = grown;
+    LT_TRY(LT_GROW(&f->entry, &f->capacity, f->count + 1));
     lt_safetensors_entry e = {.name = copy_text(r, key)};
     if (!e.name)
         return LT_E_NOMEM;

@@ -130,10 +130,7 @@ static lt_status read_entry(lt_zip *zip, const archive *a, uint64_t *offset)
     uint64_t local = number(entry + 42, 4);
     LT_TRY(read_zip64(a, entry + ENTRY_BYTES + name, extra,
                       (uint64_t *const[3]){&bytes, &stored, &local}));
-    lt_zip_member *grown = lt_grow(zip->member, &zip->capacity, zip->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    zip->member = grown;
+    LT_TRY(LT_GROW(&zip->member, &zip->capacity, zip->count + 1));
     lt_zip_member *m = &zip->member[zip->count++];
     *m = (lt_zip_member){.name = entry + ENTRY_BYTES, .name_bytes = (size_t)name};
     const bool is_stored = !(number(entry + 8, 2) & 1) && !number(entry + 10, 2) && bytes == stored;

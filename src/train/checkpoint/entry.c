@@ -107,10 +107,7 @@ lt_status lt_numbers_append(void *numbers, const char *name, int64_t *value)
 {
     lt_numbers *n = numbers;
     (void)name;
-    int64_t *grown = lt_grow(n->item, &n->capacity, n->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    n->item = grown;
+    LT_TRY(LT_GROW(&n->item, &n->capacity, n->count + 1));
     n->item[n->count++] = *value;
     return LT_OK;
 }

@@ -132,14 +132,13 @@ lt_status lt_gather_add(lt_shard_gather *g, const lt_gathered *item, const lt_pa
     lt_gathered t = *item;
     t.comm = g->comm;
     lt_status st = t.name ? find_holders(g, &t, param) : LT_E_NOMEM;
-    lt_gathered *grown = st ? NULL : lt_grow(g->item, &g->capacity, g->count + 1, sizeof *grown);
-    if (!grown) {
+    if (!st)
+        st = LT_GROW(&g->item, &g->capacity, g->count + 1);
+    if (st)
         free_gathered(&t);
-        return st ? st : LT_E_NOMEM;
-    }
-    g->item = grown;
-    g->item[g->count++] = t;
-    return LT_OK;
+    else
+        g->item[g->count++] = t;
+    return st;
 }
 
 lt_status lt_gather_add_param(lt_shard_gather *g, const lt_param *p)

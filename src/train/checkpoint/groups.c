@@ -163,9 +163,7 @@ static lt_status take_numbers(lt_checkpoint_groups *g, const lt_safetensors *fil
     const lt_safetensors_entry *e = NULL;
     LT_TRY(find_group_vector(g, file, numbers_name, LT_I64, &e));
     g->number.count = (size_t)e->shape.dim[0];
-    g->number.item = lt_alloc(g->number.count + 1, sizeof *g->number.item);
-    if (!g->number.item)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&g->number.item, g->number.count + 1));
     memcpy(g->number.item, e->data, g->number.count * sizeof *g->number.item);
     return LT_OK;
 }

@@ -75,9 +75,8 @@ static lt_status open_files(lt_watch *w)
 lt_status lt_watch_open(lt_watch **out, const char *folder)
 {
     LT_TRY(lt_watch_check(folder));
-    lt_watch *w = lt_alloc(1, sizeof *w);
-    if (!w)
-        return LT_E_NOMEM;
+    lt_watch *w = NULL;
+    LT_TRY(LT_ALLOC(&w, 1));
     w->folder = lt_strdup(folder);
     w->records = lt_format("%s/%s", folder, LT_RUN_EVALUATIONS);
     w->metrics = lt_format("%s/metrics.jsonl", folder);
@@ -173,10 +172,7 @@ static bool is_seen(const lt_watch *w, const identity *id)
 
 static lt_status remember_checkpoint(lt_watch *w, const identity *id)
 {
-    identity *grown = lt_grow(w->seen, &w->capacity, w->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    w->seen = grown;
+    LT_TRY(LT_GROW(&w->seen, &w->capacity, w->count + 1));
     w->seen[w->count++] = *id;
     return LT_OK;
 }

@@ -45,14 +45,8 @@ static lt_status parse_set(const lt_contributors *c, int64_t step, const char *t
 static lt_status add_step_set(lt_contributors *c, int64_t step, const char *text)
 {
     const size_t ranks = (size_t)c->ranks;
-    int64_t *steps = lt_grow(c->step, &c->step_capacity, c->count + 1, sizeof *steps);
-    if (!steps)
-        return LT_E_NOMEM;
-    c->step = steps;
-    bool *sets = lt_grow(c->set, &c->set_capacity, (c->count + 1) * ranks, sizeof *sets);
-    if (!sets)
-        return LT_E_NOMEM;
-    c->set = sets;
+    LT_TRY(LT_GROW(&c->step, &c->step_capacity, c->count + 1));
+    LT_TRY(LT_GROW(&c->set, &c->set_capacity, (c->count + 1) * ranks));
     c->step[c->count] = step;
     LT_TRY(parse_set(c, step, text, c->set + c->count * ranks));
     c->count++;
@@ -105,9 +99,8 @@ static lt_status read_lines(lt_contributors *c)
 
 lt_status lt_contributors_read(lt_contributors **out, const char *path, int ranks, int needed)
 {
-    lt_contributors *c = lt_alloc(1, sizeof *c);
-    if (!c)
-        return LT_E_NOMEM;
+    lt_contributors *c = NULL;
+    LT_TRY(LT_ALLOC(&c, 1));
     c->ranks = ranks;
     c->needed = needed;
     c->path = lt_strdup(path);

@@ -109,8 +109,7 @@ static lt_status open_batch_losses(const lt_evaluator *e, const lt_loader *loade
     if (!lt_device_is_reproducible(e->device) || e->ranks->count < 2)
         return LT_OK;
     sum->batches = loader ? lt_loader_batches(loader) : 0;
-    sum->batch_loss = lt_alloc((size_t)sum->batches + 1, sizeof *sum->batch_loss);
-    return sum->batch_loss ? LT_OK : LT_E_NOMEM;
+    return LT_ALLOC(&sum->batch_loss, (size_t)sum->batches + 1);
 }
 
 /* Adds the losses of all ranks' batches in the order of the data, in which batch b is that of rank b mod n. */

@@ -136,9 +136,7 @@ static lt_status store_slot(const lt_train_step *step, int slot)
     const lt_params *params = step->config.params;
     lt_tensor ***to = &step->shards->slot[slot];
     if (!*to)
-        *to = lt_alloc(params->count, sizeof(lt_tensor *));
-    if (!*to)
-        return LT_E_NOMEM;
+        LT_TRY(LT_ALLOC(to, params->count));
     for (size_t i = 0; i < params->count; i++) {
         const lt_tensor *sum = summed_tensor(params->item[i]);
         if (sum && !(*to)[i])

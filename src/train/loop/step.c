@@ -405,9 +405,8 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
     int64_t profiled;
     LT_TRY(lt_task_check(config->task.ops));
     LT_TRY(read_profile_step_env(&profiled));
-    lt_train_step *step = lt_alloc(1, sizeof *step);
-    if (!step)
-        return LT_E_NOMEM;
+    lt_train_step *step = NULL;
+    LT_TRY(LT_ALLOC(&step, 1));
     step->config = *config;
     step->profiled = profiled;
     if (!config->grad_accum)

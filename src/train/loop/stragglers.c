@@ -97,9 +97,8 @@ static lt_status allocate_straggler_records(lt_stragglers *s)
 lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggler_config *config,
                             lt_data_parallel *dp, lt_comm *comm, int64_t grad_accum)
 {
-    lt_stragglers *s = lt_alloc(1, sizeof *s);
-    if (!s)
-        return LT_E_NOMEM;
+    lt_stragglers *s = NULL;
+    LT_TRY(LT_ALLOC(&s, 1));
     s->config = *config;
     s->dp = dp;
     s->comm = comm;
@@ -239,9 +238,8 @@ static double rearrange_latencies(const lt_stragglers *s, double *latency)
 static lt_status choose_deadline(lt_stragglers *s)
 {
     const size_t count = (size_t)s->recorded * (size_t)s->ranks * (size_t)s->grad_accum;
-    double *latency = lt_alloc(count, sizeof *latency);
-    if (!latency)
-        return LT_E_NOMEM;
+    double *latency = NULL;
+    LT_TRY(LT_ALLOC(&latency, count));
     const lt_drop_latencies all = {.rest = rearrange_latencies(s, latency),
                                    .seconds = latency,
                                    .updates = s->recorded,
@@ -278,9 +276,8 @@ static lt_status check_deadline(lt_stragglers *s)
 static lt_status gather_latencies_and_decide(lt_stragglers *s)
 {
     const int64_t own = (int64_t)s->recorded * (s->grad_accum + 1) * (int64_t)sizeof *s->own;
-    int64_t *bytes = lt_alloc((size_t)s->ranks, sizeof *bytes);
-    if (!bytes)
-        return LT_E_NOMEM;
+    int64_t *bytes = NULL;
+    LT_TRY(LT_ALLOC(&bytes, s->ranks));
     for (int r = 0; r < s->ranks; r++)
         bytes[r] = own;
     lt_status st = lt_comm_allgather_host(s->comm, s->own, bytes, s->all);

@@ -134,9 +134,8 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
 
 lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *config)
 {
-    lt_run *run = lt_alloc(1, sizeof *run);
-    if (!run)
-        return LT_E_NOMEM;
+    lt_run *run = NULL;
+    LT_TRY(LT_ALLOC(&run, 1));
     run->is_quiet = config->rank > 0;
     run->records = config->records ? config->records : "metrics.jsonl";
     snprintf(run->sum.key, sizeof run->sum.key, "%s_per_second",
@@ -398,11 +397,8 @@ static bool remember_if_new_bad_image(lt_run *run, const char *line)
     for (size_t i = 0; i < run->bad_count; i++)
         if (run->bad[i] == hash)
             return false;
-    uint64_t *grown = lt_grow(run->bad, &run->bad_capacity, run->bad_count + 1, sizeof *grown);
-    if (grown) {
-        run->bad = grown;
+    if (!LT_GROW(&run->bad, &run->bad_capacity, run->bad_count + 1))
         run->bad[run->bad_count++] = hash;
-    }
     return true;
 }
 

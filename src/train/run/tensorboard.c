@@ -93,9 +93,8 @@ static lt_status write_start(lt_tensorboard *b, int64_t step)
 lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t step)
 {
     char host[64] = "host";
-    lt_tensorboard *b = lt_alloc(1, sizeof *b);
-    if (!b)
-        return LT_E_NOMEM;
+    lt_tensorboard *b = NULL;
+    LT_TRY(LT_ALLOC(&b, 1));
     if (gethostname(host, sizeof host - 1))
         host[0] = 0;
     b->path = lt_format("%s/events.out.tfevents.%010lld.%s.%ld", folder, (long long)time(NULL),

@@ -29,12 +29,10 @@ static lt_status allocate_workspace(work *w)
         w->elements += s->item[i].n * s->item[i].n;
         w->rows += s->item[i].n;
     }
-    w->host = lt_alloc((size_t)w->rows, sizeof *w->host);
-    w->job = lt_alloc(s->count, sizeof *w->job);
-    w->vec = lt_alloc(s->count, sizeof *w->vec);
-    w->gram = lt_alloc(s->count, sizeof *w->gram);
-    if (!w->host || !w->job || !w->vec || !w->gram)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&w->host, w->rows));
+    LT_TRY(LT_ALLOC(&w->job, s->count));
+    LT_TRY(LT_ALLOC(&w->vec, s->count));
+    LT_TRY(LT_ALLOC(&w->gram, s->count));
     LT_TRY(lt_tensor_new(&w->values, s->device, s->dtype, LT_SHAPE(w->rows)));
     LT_TRY(lt_tensor_new(&w->q, s->device, s->dtype, LT_SHAPE(w->elements)));
     if (s->output == LT_OUTPUT_ROOT)

@@ -52,12 +52,10 @@ static lt_status make_random_vectors(estimate *p, int64_t rows)
 static lt_status open_estimate(estimate *p, const lt_root_set *s)
 {
     p->set = s;
-    p->at = lt_alloc(s->count, sizeof *p->at);
-    p->product = lt_alloc(s->count, sizeof *p->product);
-    p->vec = lt_alloc(s->count, sizeof *p->vec);
-    p->view = lt_alloc(s->count, sizeof *p->view);
-    if (!p->at || !p->product || !p->vec || !p->view)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&p->at, s->count));
+    LT_TRY(LT_ALLOC(&p->product, s->count));
+    LT_TRY(LT_ALLOC(&p->vec, s->count));
+    LT_TRY(LT_ALLOC(&p->view, s->count));
     for (size_t i = 0; i < s->count; i++) {
         p->at[i] = p->rows;
         p->rows += (s->item[i].n + PART - 1) / PART * PART;
@@ -279,9 +277,8 @@ static lt_status compute_inner_products(const estimate *p, const lt_tensor *wide
     const size_t count = (size_t)(p->rows / PART);
     const lt_view from = lt_tensor_view(p->block);
     lt_view to = lt_tensor_view(wide);
-    lt_gram_job *job = lt_alloc(count, sizeof *job);
-    if (!job)
-        return LT_E_NOMEM;
+    lt_gram_job *job = NULL;
+    LT_TRY(LT_ALLOC(&job, count));
     for (size_t i = 0; i < count; i++)
         job[i] = (lt_gram_job){
             .g = lt_root_part_view(wide, (int64_t)i * PART * COLUMNS, LT_SHAPE(PART, COLUMNS)),
@@ -304,9 +301,8 @@ static lt_status compute_inner_products(const estimate *p, const lt_tensor *wide
 static lt_status solve_ritz_problem(const estimate *p, const lt_tensor *gram, const lt_view *value)
 {
     const lt_root_set *s = p->set;
-    lt_ritz_job *job = lt_alloc(s->count, sizeof *job);
-    if (!job)
-        return LT_E_NOMEM;
+    lt_ritz_job *job = NULL;
+    LT_TRY(LT_ALLOC(&job, s->count));
     for (size_t i = 0; i < s->count; i++) {
         lt_view product = lt_tensor_view(gram);
         product.data = (double *)product.data + p->at[i] / PART * COLUMNS * COLUMNS;

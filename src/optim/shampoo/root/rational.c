@@ -114,11 +114,9 @@ static lt_status bound_norms(work *w)
 static lt_status run_rational_jobs(work *w)
 {
     const lt_root_set *s = w->set;
-    w->host = lt_alloc(s->count, sizeof *w->host);
-    w->view = lt_alloc(s->count, sizeof *w->view);
-    w->job = lt_alloc(s->count, sizeof *w->job);
-    if (!w->host || !w->view || !w->job)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&w->host, s->count));
+    LT_TRY(LT_ALLOC(&w->view, s->count));
+    LT_TRY(LT_ALLOC(&w->job, s->count));
     LT_TRY(s->be->host_memory ? read_norms(w) : bound_norms(w));
     for (size_t i = 0; i < s->count; i++)
         if (s->item[i].largest_at)

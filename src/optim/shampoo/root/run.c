@@ -162,9 +162,7 @@ static lt_status allocate_results(run *r)
     }
     lt_tensor_free(&r->result);
     lt_free(r->power);
-    r->power = lt_alloc((size_t)rows, sizeof *r->power);
-    if (!r->power)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&r->power, rows));
     LT_TRY(lt_tensor_new(&r->result, s->device, s->dtype, LT_SHAPE(elements)));
     elements = rows = 0;
     for (size_t i = 0; i < s->count; i++) {
@@ -422,15 +420,13 @@ static lt_status prepare_jobs(run *r)
         r->job[i].iterations = 0;
         r->job[i].residual = -1;
     }
-    s->item = lt_alloc(r->count, sizeof *s->item);
-    r->view = lt_alloc(r->count, sizeof *r->view);
-    r->vec = lt_alloc(r->count, sizeof *r->vec);
-    r->host = lt_alloc(r->count, sizeof *r->host);
-    r->epsilon = lt_alloc(r->count, sizeof *r->epsilon);
-    r->norm = lt_alloc(r->count, sizeof *r->norm);
-    r->numbers = lt_alloc(r->count, sizeof *r->numbers);
-    if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon || !r->norm || !r->numbers)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->item, r->count));
+    LT_TRY(LT_ALLOC(&r->view, r->count));
+    LT_TRY(LT_ALLOC(&r->vec, r->count));
+    LT_TRY(LT_ALLOC(&r->host, r->count));
+    LT_TRY(LT_ALLOC(&r->epsilon, r->count));
+    LT_TRY(LT_ALLOC(&r->norm, r->count));
+    LT_TRY(LT_ALLOC(&r->numbers, r->count));
     LT_TRY(lt_tensor_new(&r->norms, s->device, LT_F64, LT_SHAPE((int64_t)r->count)));
     LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master_dtype(s->device), LT_SHAPE(1)));
     s->one = r->one;

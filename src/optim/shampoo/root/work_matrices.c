@@ -8,17 +8,14 @@ lt_status lt_work_open(lt_work_matrices *s, const lt_root_set *set, int buffers)
 {
     int64_t elements = 0;
     *s = (lt_work_matrices){.set = set};
-    s->at = lt_alloc(set->count, sizeof *s->at);
-    s->active = lt_alloc(set->count, sizeof *s->active);
-    s->number = lt_alloc(set->count, sizeof *s->number);
-    s->scale = lt_alloc(set->count, sizeof *s->scale);
-    s->error = lt_alloc(set->count, sizeof *s->error);
-    s->product = lt_alloc(set->count, sizeof *s->product);
-    s->vec = lt_alloc(set->count, sizeof *s->vec);
-    s->view = lt_alloc(set->count, sizeof *s->view);
-    if (!s->at || !s->active || !s->number || !s->scale || !s->error || !s->product || !s->vec
-        || !s->view)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&s->at, set->count));
+    LT_TRY(LT_ALLOC(&s->active, set->count));
+    LT_TRY(LT_ALLOC(&s->number, set->count));
+    LT_TRY(LT_ALLOC(&s->scale, set->count));
+    LT_TRY(LT_ALLOC(&s->error, set->count));
+    LT_TRY(LT_ALLOC(&s->product, set->count));
+    LT_TRY(LT_ALLOC(&s->vec, set->count));
+    LT_TRY(LT_ALLOC(&s->view, set->count));
     for (size_t i = 0; i < set->count; i++) {
         s->at[i] = elements;
         s->active[i] = true;

@@ -48,9 +48,8 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     lt_cpu_isa isa;
     lt_cpu_choice choice;
     LT_TRY(choose(config->reproducible, &isa, &choice));
-    lt_cpu *cpu = lt_alloc(1, sizeof *cpu);
-    if (!cpu)
-        return LT_E_NOMEM;
+    lt_cpu *cpu = NULL;
+    LT_TRY(LT_ALLOC(&cpu, 1));
     lt_parallel_set_threads(config->threads ? config->threads : lt_cpu_threads());
     cpu->table = lt_backend_cpu();
     cpu->isa = isa;

@@ -173,9 +173,8 @@ lt_status lt_cpu_vec_lists(void *ctx, const lt_vec_list *list, size_t count,
 
 lt_status lt_cpu_vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
 {
-    lt_vec_list *list = lt_alloc(count + 1, sizeof *list);
-    if (!list)
-        return LT_E_NOMEM;
+    lt_vec_list *list = NULL;
+    LT_TRY(LT_ALLOC(&list, count + 1));
     for (size_t i = 0; i < count; i++)
         list[i] = (lt_vec_list){.job = &job[i], .count = 1};
     lt_status st = lt_cpu_vec_lists(ctx, list, count, scalars);

@@ -32,9 +32,8 @@ lt_status lt_ref_fill(void *ctx, double value, const lt_view *y)
 {
     (void)ctx;
     int64_t count = lt_ref_element_count(y);
-    double *values = lt_alloc((size_t)count, sizeof *values);
-    if (!values)
-        return LT_E_NOMEM;
+    double *values = NULL;
+    LT_TRY(LT_ALLOC(&values, count));
     for (int64_t i = 0; i < count; i++)
         values[i] = value;
     lt_ref_scatter_f64(values, y);

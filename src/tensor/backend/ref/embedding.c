@@ -21,9 +21,8 @@ lt_status lt_ref_embedding(void *ctx, const lt_view *ids, const lt_view *w, cons
     (void)ctx;
     const int64_t columns = y->shape.dim[1];
     LT_TRY(check_ids("embedding", ids, w->shape.dim[0]));
-    double *row = lt_alloc((size_t)columns, sizeof *row);
-    if (!row)
-        return LT_E_NOMEM;
+    double *row = NULL;
+    LT_TRY(LT_ALLOC(&row, columns));
     for (int64_t n = 0; n < y->shape.dim[0]; n++) {
         lt_ref_load_f64(w, id_at(ids, n) * columns, columns, row);
         lt_ref_store_f64(y, n * columns, columns, row);

@@ -84,9 +84,8 @@ lt_status lt_ref_reduce(void *ctx, const lt_reduce_how *how, const lt_view *x, c
     (void)ctx;
     int64_t count;
     const lt_view rows = lt_reduced_rows(x, y, &count);
-    double *row = lt_alloc((size_t)count, sizeof *row);
-    if (!row)
-        return LT_E_NOMEM;
+    double *row = NULL;
+    LT_TRY(LT_ALLOC(&row, count));
     for (int64_t r = 0; r < lt_ref_element_count(y); r++) {
         lt_ref_load_f64(&rows, r * count, count, row);
         const double value = reduce_row(how, row, count);

@@ -38,9 +38,8 @@ static lt_product make_builtin_product(const lt_matmul_job *p, int64_t index)
 static lt_status multiply_f32_builtin(lt_cpu *cpu, const lt_matmul_job *p)
 {
     const int64_t batches = p->y.shape.dim[B];
-    lt_product *list = lt_alloc((size_t)batches, sizeof *list);
-    if (!list)
-        return LT_E_NOMEM;
+    lt_product *list = NULL;
+    LT_TRY(LT_ALLOC(&list, batches));
     for (int64_t i = 0; i < batches; i++)
         list[i] = make_builtin_product(p, i);
     const lt_status st = lt_cpu_multiply_list(cpu, list, (size_t)batches);

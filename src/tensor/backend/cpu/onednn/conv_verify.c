@@ -105,9 +105,8 @@ static lt_status verify_plane(const lt_conv_ran *ran, const plane *p)
     const lt_conv_kind kind = ran->form->kind;
     const lt_view *made = kind == LT_CONV ? &p->y : kind == LT_CONV_GRAD_X ? &p->x : &p->w;
     const int64_t count = lt_cpu_element_count(made);
-    double *memory = lt_alloc((size_t)count * 2, sizeof *memory);
-    if (!memory)
-        return LT_E_NOMEM;
+    double *memory = NULL;
+    LT_TRY(LT_ALLOC(&memory, (size_t)count * 2));
     lt_view want = lt_cpu_dense_view(memory, LT_F64, made->shape);
     lt_view got = lt_cpu_dense_view(memory + count, LT_F64, made->shape);
     lt_status st = run_reference(kind, p, &want);

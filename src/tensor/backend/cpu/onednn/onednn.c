@@ -78,9 +78,8 @@ lt_status lt_primitive_find_or_create(lt_onednn *onednn, const int64_t key[LT_PR
     *out = find_primitive(onednn, key);
     if (*out)
         return LT_OK;
-    lt_primitive *prim = lt_alloc(1, sizeof *prim);
-    if (!prim)
-        return LT_E_NOMEM;
+    lt_primitive *prim = NULL;
+    LT_TRY(LT_ALLOC(&prim, 1));
     memcpy(prim->key, key, sizeof prim->key);
     lt_status st = fill(onednn, prim, problem);
     if (st) {
@@ -131,9 +130,8 @@ static lt_status find_or_add_prepacked(lt_onednn *p, const lt_primitive *prim, c
         return LT_OK;
     if (p->prepacks >= MAX_PREPACKED)
         clear_prepacked(p);
-    lt_prepacked *weight = lt_alloc(1, sizeof *weight);
-    if (!weight)
-        return LT_E_NOMEM;
+    lt_prepacked *weight = NULL;
+    LT_TRY(LT_ALLOC(&weight, 1));
     *weight = (lt_prepacked){.data = data, .prim = prim, .next = *head};
     *head = weight;
     p->prepacks++;
@@ -246,9 +244,8 @@ lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_
 lt_status lt_cpu_onednn_open(lt_cpu *cpu)
 {
     lt_dnnl_limit_isa(cpu->isa);
-    lt_onednn *p = lt_alloc(1, sizeof *p);
-    if (!p)
-        return LT_E_NOMEM;
+    lt_onednn *p = NULL;
+    LT_TRY(LT_ALLOC(&p, 1));
     cpu->onednn = p;
     lt_status st = lt_dnnl_check(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
     if (!st)
