@@ -295,8 +295,11 @@ static const char *run_on(const test *t, run_mode mode, const lt_backend *be, vo
         LT_ASSERT(!be->copy(ctx, b[i].after, b[i].device, b[i].bytes, LT_COPY_OUT));
         lt_view host = b[i].view;
         host.data = b[i].after + GUARD;
-        if (t->operand[i].use != IN)
-            out[i] = lt_ref_gather_f64(&host);
+        if (t->operand[i].use != IN) {
+            out[i] = lt_alloc((size_t)lt_ref_element_count(&host), sizeof *out[i]);
+            LT_ASSERT(out[i]);
+            lt_ref_load_f64(&host, 0, lt_ref_element_count(&host), out[i]);
+        }
         problem = problem ? problem : check_guards(t, i, &b[i]);
     }
     if (mode.bench && !problem)

@@ -159,17 +159,19 @@ void NAME(store)(const lt_view *view, int64_t first, int64_t count, const real *
     }
 }
 
-real *NAME(gather)(const lt_view *view)
+real *NAME(gather)(lt_ref_call *call, const lt_view *view)
 {
-    real *values = lt_alloc((size_t)lt_ref_element_count(view), sizeof *values);
+    if (!lt_ref_has_data(view))
+        return NULL;
+    real *values = lt_ref_array(call, lt_ref_element_count(view), sizeof *values);
     if (values)
         NAME(load)(view, 0, lt_ref_element_count(view), values);
     return values;
 }
 
-real *NAME(gather_rounded)(const lt_view *view, lt_dtype dtype)
+real *NAME(gather_rounded)(lt_ref_call *call, const lt_view *view, lt_dtype dtype)
 {
-    real *values = NAME(gather)(view);
+    real *values = NAME(gather)(call, view);
     if (!values || view->dtype == dtype || (dtype != LT_BF16 && dtype != LT_F16))
         return values;
     for (int64_t i = 0, count = lt_ref_element_count(view); i < count; i++) {
@@ -180,19 +182,11 @@ real *NAME(gather_rounded)(const lt_view *view, lt_dtype dtype)
     return values;
 }
 
-real *NAME(gather_pair)(const lt_view dy[2])
+real *NAME(gather_pair)(lt_ref_call *call, const lt_view dy[2])
 {
-    real *sum = NAME(gather)(&dy[0]);
-    if (!sum || !dy[1].data)
-        return sum;
-    real *second = NAME(gather)(&dy[1]);
-    if (!second) {
-        lt_free(sum);
-        return NULL;
-    }
-    for (int64_t i = 0, count = lt_ref_element_count(&dy[0]); i < count; i++)
+    real *sum = NAME(gather)(call, &dy[0]), *second = NAME(gather)(call, &dy[1]);
+    for (int64_t i = 0, count = lt_ref_element_count(&dy[0]); sum && second && i < count; i++)
         sum[i] += second[i];
-    lt_free(second);
     return sum;
 }
 

@@ -108,57 +108,48 @@ static void for_each_query(const parts *p, void (*visit)(const parts *p, query a
                 visit(p, locate_query(p, b, h, i));
 }
 
-static void free_parts(parts *p)
+static double *alloc_zeros(lt_ref_call *call, int64_t count)
 {
-    double *const all[] = {p->q, p->k, p->v, p->y, p->lse, p->dy, p->dq, p->dk, p->dv, p->score};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        lt_free(all[i]);
-}
-
-static double *alloc_zeros(int64_t count)
-{
-    return lt_alloc((size_t)count, sizeof(double));
+    return lt_ref_array(call, count, sizeof(double));
 }
 
 lt_status lt_ref_attention(void *ctx, const lt_attention_config *config, const lt_view *q,
                            const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
 {
     (void)ctx;
+    lt_ref_call call = {0};
     parts p = get_sizes(config, q, k, lse);
-    p.q = lt_ref_gather_f64(q);
-    p.k = lt_ref_gather_f64(k);
-    p.v = lt_ref_gather_f64(v);
-    p.y = alloc_zeros(lt_ref_element_count(y));
-    p.lse = alloc_zeros(lt_ref_element_count(lse));
-    p.score = alloc_zeros(p.keys);
-    const lt_status st = p.q && p.k && p.v && p.y && p.lse && p.score ? LT_OK : LT_E_NOMEM;
-    if (!st) {
+    p.q = lt_ref_gather_f64(&call, q);
+    p.k = lt_ref_gather_f64(&call, k);
+    p.v = lt_ref_gather_f64(&call, v);
+    p.y = alloc_zeros(&call, lt_ref_element_count(y));
+    p.lse = alloc_zeros(&call, lt_ref_element_count(lse));
+    p.score = alloc_zeros(&call, p.keys);
+    if (!call.status) {
         for_each_query(&p, attend_query);
         lt_ref_scatter_f64(p.y, y);
         lt_ref_scatter_f64(p.lse, lse);
     }
-    free_parts(&p);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_attention_grad(void *ctx, const lt_attention_config *config,
                                 const lt_attention_grad *g)
 {
     (void)ctx;
+    lt_ref_call call = {0};
     parts p = get_sizes(config, g->q, g->k, g->lse);
-    p.q = lt_ref_gather_f64(g->q);
-    p.k = lt_ref_gather_f64(g->k);
-    p.v = lt_ref_gather_f64(g->v);
-    p.y = lt_ref_gather_f64(g->y);
-    p.lse = lt_ref_gather_f64(g->lse);
-    p.dy = lt_ref_gather_f64(g->dy);
-    p.dq = alloc_zeros(lt_ref_element_count(g->q));
-    p.dk = alloc_zeros(lt_ref_element_count(g->k));
-    p.dv = alloc_zeros(lt_ref_element_count(g->k));
-    p.score = alloc_zeros(p.keys);
-    const bool read = p.q && p.k && p.v && p.y && p.lse && p.dy;
-    const lt_status st = read && p.dq && p.dk && p.dv && p.score ? LT_OK : LT_E_NOMEM;
-    if (!st) {
+    p.q = lt_ref_gather_f64(&call, g->q);
+    p.k = lt_ref_gather_f64(&call, g->k);
+    p.v = lt_ref_gather_f64(&call, g->v);
+    p.y = lt_ref_gather_f64(&call, g->y);
+    p.lse = lt_ref_gather_f64(&call, g->lse);
+    p.dy = lt_ref_gather_f64(&call, g->dy);
+    p.dq = alloc_zeros(&call, lt_ref_element_count(g->q));
+    p.dk = alloc_zeros(&call, lt_ref_element_count(g->k));
+    p.dv = alloc_zeros(&call, lt_ref_element_count(g->k));
+    p.score = alloc_zeros(&call, p.keys);
+    if (!call.status) {
         for_each_query(&p, attend_query_grad);
         if (g->dq)
             lt_ref_scatter_f64(p.dq, g->dq);
@@ -167,6 +158,5 @@ lt_status lt_ref_attention_grad(void *ctx, const lt_attention_config *config,
         if (g->dv)
             lt_ref_scatter_f64(p.dv, g->dv);
     }
-    free_parts(&p);
-    return st;
+    return lt_ref_finish(&call);
 }

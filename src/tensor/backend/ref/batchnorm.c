@@ -46,30 +46,18 @@ lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *sta
 {
     IF_F64(x, batchnorm_stats, ctx, x, stats);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     sizes e = get_sizes(x);
-    real *u = NAME(gather)(x);
-    double *rows = lt_alloc(3 * (size_t)e.c, sizeof *rows);
-    if (u && rows) {
+    real *u = NAME(gather)(&call, x);
+    double *rows = lt_ref_array(&call, 3 * e.c, sizeof *rows);
+    if (!call.status) {
         for (int64_t c = 0; c < e.c; c++) {
             rows[c] = (double)(e.n * e.pixels);
             channel_moments(e, u, c, &rows[e.c + c], &rows[2 * e.c + c]);
         }
         lt_ref_scatter_f64(rows, stats);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(rows);
-    return st;
-}
-
-/* Gathers a view; NULL for an absent one. Sets *ok to false if out of memory. */
-static real *gather_optional(const lt_view *view, bool *ok)
-{
-    real *values = lt_ref_has_data(view) ? NAME(gather)(view) : NULL;
-    if (lt_ref_has_data(view) && !values)
-        *ok = false;
-    return values;
+    return lt_ref_finish(&call);
 }
 
 static void write_relu_mask(sizes e, const real *y, int64_t count, const lt_view *mask)
@@ -90,12 +78,12 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
 {
     IF_F64(y, batchnorm_apply, ctx, config, x, coef, residual, y, mask);
     (void)ctx;
-    bool ok = true;
+    lt_ref_call call = {0};
     sizes e = get_sizes(x);
     int64_t count = lt_ref_element_count(x);
-    real *u = gather_optional(x, &ok), *k = gather_optional(coef, &ok);
-    real *add = gather_optional(residual, &ok);
-    if (ok && u && k) {
+    real *u = NAME(gather)(&call, x), *k = NAME(gather)(&call, coef);
+    real *add = NAME(gather)(&call, residual);
+    if (!call.status) {
         for (int64_t i = 0; i < count; i++) {
             int64_t c = i / e.pixels % e.c;
             u[i] = u[i] * k[2 * e.c + c] + k[3 * e.c + c];
@@ -108,10 +96,7 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
         if (lt_ref_has_data(mask))
             write_relu_mask(e, u, count, mask);
     }
-    lt_free(u);
-    lt_free(k);
-    lt_free(add);
-    return ok ? LT_OK : LT_E_NOMEM;
+    return lt_ref_finish(&call);
 }
 
 /* Gathered inputs of both halves of backward. */
@@ -120,13 +105,6 @@ typedef struct inputs {
     real *x;
     real *coef; /* rows: mean, 1/sqrt(var+eps), scale, shift */
 } inputs;
-
-static void free_inputs(inputs *in)
-{
-    lt_free(in->g);
-    lt_free(in->x);
-    lt_free(in->coef);
-}
 
 static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, sizes e, int64_t i)
 {
@@ -138,17 +116,15 @@ static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, sizes
     return !(in->x[i] * in->coef[2 * e.c + c] + in->coef[3 * e.c + c] > 0);
 }
 
-static lt_status gather_inputs(const lt_batchnorm_grad *from, sizes e, inputs *in)
+static inputs gather_inputs(lt_ref_call *call, const lt_batchnorm_grad *from, sizes e)
 {
-    *in = (inputs){NAME(gather_pair)(from->dy), NAME(gather)(from->x), NAME(gather)(from->coef)};
-    if (!in->g || !in->x || !in->coef) {
-        free_inputs(in);
-        return LT_E_NOMEM;
-    }
-    for (int64_t i = 0, count = lt_ref_element_count(from->x); from->relu && i < count; i++)
-        if (is_masked_out(from, in, e, i))
-            in->g[i] = 0;
-    return LT_OK;
+    const inputs in = {NAME(gather_pair)(call, from->dy), NAME(gather)(call, from->x),
+                       NAME(gather)(call, from->coef)};
+    const int64_t count = call->status || !from->relu ? 0 : lt_ref_element_count(from->x);
+    for (int64_t i = 0; i < count; i++)
+        if (is_masked_out(from, &in, e, i))
+            in.g[i] = 0;
+    return in;
 }
 
 lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, const lt_view *g,
@@ -156,12 +132,11 @@ lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, 
 {
     IF_F64(from->x, batchnorm_grad_stats, ctx, from, g, sums);
     (void)ctx;
-    inputs in;
+    lt_ref_call call = {0};
     sizes e = get_sizes(from->x);
-    LT_TRY(gather_inputs(from, e, &in));
-    lt_status st = LT_E_NOMEM;
-    double *rows = lt_alloc(2 * (size_t)e.c, sizeof *rows);
-    if (rows) {
+    const inputs in = gather_inputs(&call, from, e);
+    double *rows = lt_ref_array(&call, 2 * e.c, sizeof *rows);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(from->x); i < count; i++) {
             int64_t c = i / e.pixels % e.c;
             double centred = (double)in.x[i] - (double)in.coef[c];
@@ -171,20 +146,8 @@ lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, 
         lt_ref_scatter_f64(rows, sums);
         if (lt_ref_has_data(g))
             NAME(scatter)(in.g, g);
-        st = LT_OK;
     }
-    free_inputs(&in);
-    lt_free(rows);
-    return st;
-}
-
-static bool copy_row(const lt_view *rows, int64_t row, const lt_view *to)
-{
-    real *all = NAME(gather)(rows);
-    if (all)
-        NAME(scatter)(all + row * rows->shape.dim[1], to);
-    lt_free(all);
-    return all;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, const lt_view *sums,
@@ -192,12 +155,13 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
 {
     IF_F64(dx, batchnorm_grad_x, ctx, from, sums, count, dx);
     (void)ctx;
-    inputs in;
+    lt_ref_call call = {0};
     sizes e = get_sizes(from->x);
-    LT_TRY(gather_inputs(from, e, &in));
-    bool ok = true;
-    real *s = count > 0 ? gather_optional(sums, &ok) : NULL;
-    for (int64_t i = 0, elements = lt_ref_element_count(from->x); ok && i < elements; i++) {
+    const inputs in = gather_inputs(&call, from, e);
+    const real *all = NAME(gather)(&call, sums), *s = count > 0 ? all : NULL;
+    if (call.status)
+        return lt_ref_finish(&call);
+    for (int64_t i = 0, elements = lt_ref_element_count(from->x); i < elements; i++) {
         int64_t c = i / e.pixels % e.c;
         real g = in.g[i];
         if (s) {
@@ -206,12 +170,9 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
         }
         in.g[i] = in.coef[2 * e.c + c] * g;
     }
-    if (ok)
-        NAME(scatter)(in.g, dx);
-    for (int i = 0; ok && i < 2; i++)
+    NAME(scatter)(in.g, dx);
+    for (int i = 0; i < 2; i++)
         if (from->affine[i].data)
-            ok = copy_row(sums, i, &from->affine[i]);
-    free_inputs(&in);
-    lt_free(s);
-    return ok ? LT_OK : LT_E_NOMEM;
+            NAME(scatter)(all + i * e.c, &from->affine[i]);
+    return lt_ref_finish(&call);
 }

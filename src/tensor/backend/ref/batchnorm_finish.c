@@ -34,16 +34,11 @@ static void fill_coef(const double *moments, const double *affine, double eps, i
     }
 }
 
-/* Gathers [C] or [3,C] into an array; absent views leave it unchanged. False: out of memory. */
-static bool gather_into(const lt_view *view, double *to)
+/* Loads [C] or [3,C] into an array; absent views leave it unchanged. */
+static void load_optional(const lt_view *view, double *to)
 {
-    if (!lt_ref_has_data(view))
-        return true;
-    double *values = lt_ref_gather_f64(view);
-    for (int64_t i = 0, count = lt_ref_element_count(view); values && i < count; i++)
-        to[i] = values[i];
-    lt_free(values);
-    return values != NULL;
+    if (lt_ref_has_data(view))
+        lt_ref_load_f64(view, 0, lt_ref_element_count(view), to);
 }
 
 /* Turns the statistics of a batch into mean and variance, and updates the running ones and the count. */
@@ -61,23 +56,23 @@ static void update_running_stats(const lt_batchnorm_parts *p, double momentum, d
         ++*(int64_t *)p->batches->data;
 }
 
-static lt_status finish_batchnorm(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p,
-                                  double *memory)
+static void finish_batchnorm(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p,
+                             double *memory)
 {
     const int64_t channels = p->coef->shape.dim[1];
     double *batch = memory, *running = batch + 3 * channels, *affine = running + 2 * channels,
            *out = affine + 2 * channels;
-    if (!gather_into(p->stats, batch) || !gather_into(p->mean, running)
-        || !gather_into(p->var, running + channels) || !gather_into(p->gamma, affine)
-        || !gather_into(p->beta, affine + channels))
-        return LT_E_NOMEM;
+    load_optional(p->stats, batch);
+    load_optional(p->mean, running);
+    load_optional(p->var, running + channels);
+    load_optional(p->gamma, affine);
+    load_optional(p->beta, affine + channels);
     if (lt_ref_has_data(p->stats))
         update_running_stats(p, config->momentum, batch, running, channels);
     fill_coef(lt_ref_has_data(p->stats) ? batch : running, affine, config->eps, channels, out);
     lt_ref_scatter_f64(out, p->coef);
     if (lt_ref_has_data(p->rounded))
         lt_ref_scatter_f64(out + 2 * channels, p->rounded);
-    return LT_OK;
 }
 
 lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
@@ -98,7 +93,7 @@ lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config
         st = lt_ref_batchnorm_stats(ctx, p.sums_of, &moments);
     }
     if (!st)
-        st = finish_batchnorm(config, &p, memory);
+        finish_batchnorm(config, &p, memory);
     lt_free(memory);
     return st;
 }

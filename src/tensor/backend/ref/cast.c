@@ -20,12 +20,11 @@ lt_status lt_ref_cast(void *ctx, const lt_view *x, const lt_view *y)
         copy_i64(x, y, 0, 0, 0);
         return LT_OK;
     }
-    double *values = lt_ref_gather_f64(x);
-    if (!values)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    double *values = lt_ref_gather_f64(&call, x);
+    LT_TRY(call.status);
     lt_ref_scatter_f64(values, y);
-    lt_free(values);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_fill(void *ctx, double value, const lt_view *y)

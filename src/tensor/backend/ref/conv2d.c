@@ -105,13 +105,14 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
 {
     IF_F64(y, conv2d, ctx, config, x, w, b, y);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     geometry g = get_sizes(config, x, w, y);
-    real *ws = NAME(gather_rounded)(w, x->dtype);
-    real *bias = lt_ref_has_data(b) ? NAME(gather)(b) : lt_alloc((size_t)g.k, sizeof *bias);
-    real *xs = lt_alloc((size_t)g.x_image, sizeof *xs);
-    real *ys = lt_alloc((size_t)g.y_image, sizeof *ys);
-    if (xs && ws && bias && ys) {
+    real *ws = NAME(gather_rounded)(&call, w, x->dtype);
+    real *bias =
+        lt_ref_has_data(b) ? NAME(gather)(&call, b) : lt_ref_array(&call, g.k, sizeof *bias);
+    real *xs = lt_ref_array(&call, g.x_image, sizeof *xs);
+    real *ys = lt_ref_array(&call, g.y_image, sizeof *ys);
+    if (!call.status) {
         for (int64_t n = 0; n < g.n; n++) {
             NAME(load)(x, n * g.x_image, g.x_image, xs);
             for (int64_t i = 0; i < g.y_image; i++)
@@ -119,13 +120,8 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
             for_each_tap(&g, forward_tap, xs, ws, ys);
             NAME(store)(y, n * g.y_image, g.y_image, ys);
         }
-        st = LT_OK;
     }
-    lt_free(xs);
-    lt_free(ws);
-    lt_free(bias);
-    lt_free(ys);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
@@ -133,24 +129,20 @@ lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const 
 {
     IF_F64(dx, conv2d_grad_x, ctx, config, dy, w, dx);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     geometry g = get_sizes(config, dx, w, dy);
-    real *ws = NAME(gather_rounded)(w, dy->dtype);
-    real *dys = lt_alloc((size_t)g.y_image, sizeof *dys);
-    real *dxs = lt_alloc((size_t)g.x_image, sizeof *dxs);
-    if (ws && dys && dxs) {
+    real *ws = NAME(gather_rounded)(&call, w, dy->dtype);
+    real *dys = lt_ref_array(&call, g.y_image, sizeof *dys);
+    real *dxs = lt_ref_array(&call, g.x_image, sizeof *dxs);
+    if (!call.status) {
         for (int64_t n = 0; n < g.n; n++) {
             NAME(load)(dy, n * g.y_image, g.y_image, dys);
             memset(dxs, 0, (size_t)g.x_image * sizeof *dxs);
             for_each_tap(&g, backward_x_tap, dys, ws, dxs);
             NAME(store)(dx, n * g.x_image, g.x_image, dxs);
         }
-        st = LT_OK;
     }
-    lt_free(ws);
-    lt_free(dys);
-    lt_free(dxs);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
@@ -158,22 +150,18 @@ lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const 
 {
     IF_F64(dw, conv2d_grad_w, ctx, config, dy, x, dw);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     geometry g = get_sizes(config, x, dw, dy);
-    real *dys = lt_alloc((size_t)g.y_image, sizeof *dys);
-    real *xs = lt_alloc((size_t)g.x_image, sizeof *xs);
-    real *dws = lt_alloc((size_t)lt_ref_element_count(dw), sizeof *dws);
-    if (dys && xs && dws) {
+    real *dys = lt_ref_array(&call, g.y_image, sizeof *dys);
+    real *xs = lt_ref_array(&call, g.x_image, sizeof *xs);
+    real *dws = lt_ref_array(&call, lt_ref_element_count(dw), sizeof *dws);
+    if (!call.status) {
         for (int64_t n = 0; n < g.n; n++) {
             NAME(load)(dy, n * g.y_image, g.y_image, dys);
             NAME(load)(x, n * g.x_image, g.x_image, xs);
             for_each_tap(&g, backward_w_tap, dys, xs, dws);
         }
         NAME(scatter)(dws, dw);
-        st = LT_OK;
     }
-    lt_free(dys);
-    lt_free(xs);
-    lt_free(dws);
-    return st;
+    return lt_ref_finish(&call);
 }

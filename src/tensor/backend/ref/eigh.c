@@ -107,23 +107,18 @@ static void write_sorted(const double *a, const double *v, const int64_t *order,
 static lt_status solve_job(const lt_eigh_job *job)
 {
     int64_t n = job->a.shape.dim[0];
-    lt_status st = LT_E_NOMEM;
-    double *a = lt_ref_gather_f64(&job->a);
-    double *v = lt_alloc((size_t)(n * n), sizeof *v);
-    double *spare = lt_alloc((size_t)(n * n), sizeof *spare);
-    int64_t *order = lt_alloc((size_t)n, sizeof *order);
-    if (a && v && spare && order) {
-        st = diagonalize(a, v, n);
-        if (!st) {
-            sort_eigenvalues(a, n, order);
-            write_sorted(a, v, order, spare, job);
-        }
+    lt_ref_call call = {0};
+    double *a = lt_ref_gather_f64(&call, &job->a);
+    double *v = lt_ref_array(&call, n * n, sizeof *v);
+    double *spare = lt_ref_array(&call, n * n, sizeof *spare);
+    int64_t *order = lt_ref_array(&call, n, sizeof *order);
+    if (!call.status)
+        call.status = diagonalize(a, v, n);
+    if (!call.status) {
+        sort_eigenvalues(a, n, order);
+        write_sorted(a, v, order, spare, job);
     }
-    lt_free(a);
-    lt_free(v);
-    lt_free(spare);
-    lt_free(order);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_eigh(void *ctx, lt_eigh_job *job, size_t count)

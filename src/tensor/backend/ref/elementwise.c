@@ -24,17 +24,14 @@ static real pass_where_positive(real dy, real y)
 static lt_status apply_binary(binary_rule *rule, const lt_view *a, const lt_view *b,
                               const lt_view *y)
 {
-    lt_status st = LT_E_NOMEM;
-    real *u = NAME(gather)(a), *v = NAME(gather)(b);
-    if (u && v) {
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, a), *v = NAME(gather)(&call, b);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
             u[i] = rule(u[i], v[i]);
         NAME(scatter)(u, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(add)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
@@ -62,44 +59,41 @@ lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view
 {
     IF_F64(y, scale, ctx, factor, x, y);
     (void)ctx;
-    real *u = NAME(gather)(x);
-    if (!u)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, x);
+    LT_TRY(call.status);
     for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
         u[i] *= (real)factor;
     NAME(scatter)(u, y);
-    lt_free(u);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(relu)(void *ctx, const lt_view *x, const lt_view *y)
 {
     IF_F64(y, relu, ctx, x, y);
     (void)ctx;
-    real *u = NAME(gather)(x);
-    if (!u)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, x);
+    LT_TRY(call.status);
     for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
         u[i] = u[i] < 0 ? 0 : u[i]; /* not fmax(): keeps NaN */
     NAME(scatter)(u, y);
-    lt_free(u);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(dropout)(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
 {
     IF_F64(y, dropout, ctx, random, p, x, y);
     (void)ctx;
-    real *u = NAME(gather)(x);
-    if (!u)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, x);
+    LT_TRY(call.status);
     real factor = (real)(1 / (1 - p));
     lt_random_words words = {.group = -1};
     for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
         u[i] = (double)lt_random_word(&words, &random, i) * 0x1p-32 >= p ? u[i] * factor : 0;
     NAME(scatter)(u, y);
-    lt_free(u);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const lt_view *x,
@@ -107,24 +101,23 @@ lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const l
 {
     IF_F64(y, normalize, ctx, config, x, y);
     (void)ctx;
-    real *u = NAME(gather)(x);
-    if (!u)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, x);
+    LT_TRY(call.status);
     int64_t channels = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
     for (int64_t i = 0, count = lt_ref_element_count(x); i < count; i++) {
         int64_t c = i / pixels % channels;
         u[i] = (u[i] - (real)config->mean[c]) / (real)config->deviation[c];
     }
     NAME(scatter)(u, y);
-    lt_free(u);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 /* Adds x's elements, from dimension dim on, to their sums; returns the position after them in x. */
 static const real *accumulate_sums(const lt_view *x, const lt_view *y, int dim, const real *in,
                                    double *sums)
 {
-    if (dim == x->shape.ndim) {
+    if (dim >= LT_MAX_DIMS || dim == x->shape.ndim) {
         *sums += (double)*in;
         return in + 1;
     }
@@ -142,19 +135,15 @@ lt_status ENTRY(sum)(void *ctx, double factor, const lt_view *x, const lt_view *
 {
     IF_F64(x, sum, ctx, factor, x, y);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     int64_t count = lt_ref_element_count(y);
-    real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
-    double *sums = lt_alloc((size_t)count, sizeof *sums);
-    if (u && v && sums) {
+    real *u = NAME(gather)(&call, x), *v = lt_ref_array(&call, count, sizeof *v);
+    double *sums = lt_ref_array(&call, count, sizeof *sums);
+    if (!call.status) {
         accumulate_sums(x, y, 0, u, sums);
         for (int64_t j = 0; j < count; j++)
             v[j] = (real)(factor * sums[j]);
         NAME(scatter)(v, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    lt_free(sums);
-    return st;
+    return lt_ref_finish(&call);
 }

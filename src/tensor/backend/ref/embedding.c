@@ -34,19 +34,16 @@ lt_status lt_ref_embedding(void *ctx, const lt_view *ids, const lt_view *w, cons
 lt_status lt_ref_embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy, const lt_view *dw)
 {
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     const int64_t columns = dw->shape.dim[1];
     LT_TRY(check_ids("embedding", ids, dw->shape.dim[0]));
-    double *sum = lt_alloc((size_t)lt_ref_element_count(dw), sizeof *sum),
-           *g = lt_ref_gather_f64(dy);
-    if (sum && g) {
+    double *sum = lt_ref_array(&call, lt_ref_element_count(dw), sizeof *sum),
+           *g = lt_ref_gather_f64(&call, dy);
+    if (!call.status) {
         for (int64_t n = 0; n < ids->shape.dim[0]; n++)
             for (int64_t c = 0; c < columns; c++)
                 sum[id_at(ids, n) * columns + c] += g[n * columns + c];
         lt_ref_scatter_f64(sum, dw);
-        st = LT_OK;
     }
-    lt_free(sum);
-    lt_free(g);
-    return st;
+    return lt_ref_finish(&call);
 }

@@ -1,5 +1,6 @@
-/* Group normalisation: moments of each group of each image in two passes, sums in double. Wu & He, "Group
- * Normalization", ECCV 2018, and the chain rule. Formulas: detail/norm_kernels.h. */
+/* Group, layer and RMS normalisation: moments of each group of each image in two passes, sums in double. Layer
+ * normalisation of rows [N,C] is one group of images of one pixel. Wu & He, "Group Normalization", ECCV 2018; Ba, Kiros &
+ * Hinton, "Layer Normalization", 2016; and the chain rule. Formulas: detail/norm_kernels.h. */
 
 #include "real.h"
 #include "ref.h"
@@ -8,24 +9,33 @@
 
 typedef struct sizes {
     int64_t n, c, pixels, groups, size; /* size: values in a group of an image */
+    double eps;
+    bool rms; /* the mean is 0 */
 } sizes;
 
-static sizes get_sizes(const lt_view *x, const lt_group_norm_config *config)
+static sizes sizes_of_images(const lt_view *x, const lt_group_norm_config *config)
 {
     const int64_t c = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
-    return (sizes){x->shape.dim[0], c, pixels, config->groups, c / config->groups * pixels};
+    return (sizes){x->shape.dim[0], c,    pixels, config->groups, c / config->groups * pixels,
+                   config->eps,     false};
 }
 
-/* Computes mean and variance of a group of an image, which is contiguous in row-major memory. */
-static void group_moments(const real *x, int64_t count, double *mean, double *var)
+static sizes sizes_of_rows(const lt_view *x, const lt_layernorm_config *config)
+{
+    const int64_t c = x->shape.dim[1];
+    return (sizes){x->shape.dim[0], c, 1, 1, c, config->eps, config->rms};
+}
+
+/* Computes mean and 1/sqrt(var + eps) of a group of an image, which is contiguous in row-major memory. */
+static void group_moments(sizes e, const real *x, double *mean, double *rstd)
 {
     double sum = 0, square = 0;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < e.size && !e.rms; i++)
         sum += (double)x[i];
-    *mean = sum / (double)count;
-    for (int64_t i = 0; i < count; i++)
+    *mean = sum / (double)e.size;
+    for (int64_t i = 0; i < e.size; i++)
         square += ((double)x[i] - *mean) * ((double)x[i] - *mean);
-    *var = square / (double)count;
+    *rstd = 1 / sqrt(square / (double)e.size + e.eps);
 }
 
 /* Returns the channel's value for row-major element i, or `otherwise` without values. */
@@ -34,37 +44,43 @@ static real channel_value_or(const real *values, sizes e, int64_t i, real otherw
     return values ? values[i / e.pixels % e.c] : otherwise;
 }
 
-lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const lt_view *x,
-                            const lt_view *gamma, const lt_view *beta, const lt_view *stats,
-                            const lt_view *y)
+static lt_status normalize(sizes e, const lt_view *x, const lt_view *gamma, const lt_view *beta,
+                           const lt_view *stats, const lt_view *y)
 {
-    IF_F64(y, group_norm, ctx, config, x, gamma, beta, stats, y);
-    (void)ctx;
-    const sizes e = get_sizes(x, config);
     const int64_t all = e.n * e.groups;
-    lt_status st = LT_E_NOMEM;
-    real *u = NAME(gather)(x), *g = gamma ? NAME(gather)(gamma) : NULL;
-    real *b = beta ? NAME(gather)(beta) : NULL;
-    double *s = lt_alloc(2 * (size_t)all, sizeof *s);
-    if (u && s && !gamma == !g && !beta == !b) {
-        for (int64_t k = 0; k < all; k++) {
-            double var;
-            group_moments(u + k * e.size, e.size, &s[k], &var);
-            s[all + k] = 1 / sqrt(var + config->eps);
-        }
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, x), *g = NAME(gather)(&call, gamma);
+    real *b = NAME(gather)(&call, beta);
+    double *s = lt_ref_array(&call, 2 * all, sizeof *s);
+    if (!call.status) {
+        for (int64_t k = 0; k < all; k++)
+            group_moments(e, u + k * e.size, &s[k], &s[all + k]);
         for (int64_t i = 0; i < all * e.size; i++) {
             const double *mean = &s[i / e.size], hat = ((double)u[i] - *mean) * mean[all];
             u[i] = (real)hat * channel_value_or(g, e, i, 1) + channel_value_or(b, e, i, 0);
         }
         lt_ref_scatter_f64(s, stats);
         NAME(scatter)(u, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(g);
-    lt_free(b);
-    lt_free(s);
-    return st;
+    return lt_ref_finish(&call);
+}
+
+lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+                            const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                            const lt_view *y)
+{
+    IF_F64(y, group_norm, ctx, config, x, gamma, beta, stats, y);
+    (void)ctx;
+    return normalize(sizes_of_images(x, config), x, gamma, beta, stats, y);
+}
+
+lt_status ENTRY(layernorm)(void *ctx, const lt_layernorm_config *config, const lt_view *x,
+                           const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                           const lt_view *y)
+{
+    IF_F64(y, layernorm, ctx, config, x, gamma, beta, stats, y);
+    (void)ctx;
+    return normalize(sizes_of_rows(x, config), x, gamma, beta, stats, y);
 }
 
 /* Gathered inputs of the gradient. */
@@ -80,7 +96,7 @@ static double normalized_value(const parts *p, int64_t i)
     return ((double)p->x[i] - mean[0]) * mean[p->e.n * p->e.groups];
 }
 
-/* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)), h = gamma * dy, means over the group. */
+/* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)), h = gamma * dy, means over the group; with rms without mean(h). */
 static void compute_group_dx(const parts *p, int64_t group, real *dx)
 {
     const sizes e = p->e;
@@ -88,7 +104,7 @@ static void compute_group_dx(const parts *p, int64_t group, real *dx)
     double sum = 0, product = 0;
     for (int64_t i = group * e.size; i < (group + 1) * e.size; i++) {
         const double h = (double)p->dy[i] * (double)channel_value_or(p->gamma, e, i, 1);
-        sum += h;
+        sum += e.rms ? 0 : h;
         product += h * normalized_value(p, i);
     }
     for (int64_t i = group * e.size; i < (group + 1) * e.size; i++) {
@@ -123,25 +139,32 @@ static void compute_and_write_grads(const parts *p, const lt_group_norm_grad *g,
         lt_ref_scatter_f64(sums + p->e.c, g->dbeta);
 }
 
+static lt_status normalize_grad(sizes e, const lt_group_norm_grad *g)
+{
+    lt_ref_call call = {0};
+    const parts p = {e, NAME(gather)(&call, g->dy), NAME(gather)(&call, g->x),
+                     NAME(gather)(&call, g->gamma), lt_ref_gather_f64(&call, g->stats)};
+    real *dx = lt_ref_array(&call, lt_ref_element_count(g->x), sizeof *dx);
+    double *sums = lt_ref_array(&call, 2 * e.c, sizeof *sums);
+    if (!call.status)
+        compute_and_write_grads(&p, g, dx, sums);
+    return lt_ref_finish(&call);
+}
+
 lt_status ENTRY(group_norm_grad)(void *ctx, const lt_group_norm_config *config,
                                  const lt_group_norm_grad *g)
 {
     IF_F64(g->x, group_norm_grad, ctx, config, g);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
-    parts p = {get_sizes(g->x, config), NAME(gather)(g->dy), NAME(gather)(g->x),
-               g->gamma ? NAME(gather)(g->gamma) : NULL, lt_ref_gather_f64(g->stats)};
-    real *dx = lt_alloc((size_t)lt_ref_element_count(g->x), sizeof *dx);
-    double *sums = lt_alloc(2 * (size_t)p.e.c, sizeof *sums);
-    if (p.dy && p.x && !g->gamma == !p.gamma && p.stats && dx && sums) {
-        compute_and_write_grads(&p, g, dx, sums);
-        st = LT_OK;
-    }
-    lt_free(p.dy);
-    lt_free(p.x);
-    lt_free(p.gamma);
-    lt_free(p.stats);
-    lt_free(dx);
-    lt_free(sums);
-    return st;
+    return normalize_grad(sizes_of_images(g->x, config), g);
+}
+
+lt_status ENTRY(layernorm_grad)(void *ctx, const lt_layernorm_config *config,
+                                const lt_layernorm_grad *g)
+{
+    IF_F64(g->x, layernorm_grad, ctx, config, g);
+    (void)ctx;
+    return normalize_grad(
+        sizes_of_rows(g->x, config),
+        &(lt_group_norm_grad){g->dy, g->x, g->gamma, g->stats, g->dx, g->dgamma, g->dbeta});
 }

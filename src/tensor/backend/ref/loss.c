@@ -72,10 +72,11 @@ static double compute_mean_loss(const targets *t, const double *z, double *lse)
     return rows ? loss / (double)rows : 0;
 }
 
-static targets gather_targets(double smoothing, const lt_view *logits, const lt_view *labels)
+static targets gather_targets(lt_ref_call *call, double smoothing, const lt_view *logits,
+                              const lt_view *labels)
 {
     return (targets){
-        .values = lt_ref_gather_f64(labels),
+        .values = lt_ref_gather_f64(call, labels),
         .rows = logits->shape.dim[0],
         .classes = logits->shape.dim[1],
         .soft = labels->shape.ndim == 2,
@@ -87,21 +88,17 @@ lt_status lt_ref_softmax_xent(void *ctx, double smoothing, const lt_view *logits
                               const lt_view *labels, const lt_view *lse, const lt_view *loss)
 {
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
-    targets t = gather_targets(smoothing, logits, labels);
-    double *z = lt_ref_gather_f64(logits), *l = lt_alloc((size_t)t.rows, sizeof *l);
-    if (z && l && t.values) {
-        st = check_labels(&t);
-        if (!st) {
-            double mean = compute_mean_loss(&t, z, l);
-            lt_ref_scatter_f64(l, lse);
-            lt_ref_scatter_f64(&mean, loss);
-        }
+    lt_ref_call call = {0};
+    targets t = gather_targets(&call, smoothing, logits, labels);
+    double *z = lt_ref_gather_f64(&call, logits), *l = lt_ref_array(&call, t.rows, sizeof *l);
+    if (!call.status)
+        call.status = check_labels(&t);
+    if (!call.status) {
+        double mean = compute_mean_loss(&t, z, l);
+        lt_ref_scatter_f64(l, lse);
+        lt_ref_scatter_f64(&mean, loss);
     }
-    lt_free(t.values);
-    lt_free(z);
-    lt_free(l);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 static void gradient_row(const targets *t, int64_t n, double lse, double factor, double *z)
@@ -122,22 +119,17 @@ lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
                                    const lt_view *dx)
 {
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
-    targets t = gather_targets(smoothing, logits, labels);
-    double *z = lt_ref_gather_f64(logits), *l = lt_ref_gather_f64(lse),
-           *upstream = lt_ref_gather_f64(dloss);
-    if (z && l && upstream && t.values) {
+    lt_ref_call call = {0};
+    targets t = gather_targets(&call, smoothing, logits, labels);
+    double *z = lt_ref_gather_f64(&call, logits), *l = lt_ref_gather_f64(&call, lse),
+           *upstream = lt_ref_gather_f64(&call, dloss);
+    if (!call.status) {
         const double rows = (double)count_unignored_rows(&t);
         for (int64_t n = 0; n < t.rows; n++)
             gradient_row(&t, n, l[n], *upstream / rows, z + n * t.classes);
         lt_ref_scatter_f64(z, dx);
-        st = LT_OK;
     }
-    lt_free(t.values);
-    lt_free(z);
-    lt_free(l);
-    lt_free(upstream);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 /* Returns the number of logits that rank before the label's; count if the row has a NaN or the label is not
@@ -160,10 +152,10 @@ lt_status lt_ref_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
 {
     enum { TOP = 5 };
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     int64_t rows = logits->shape.dim[0], classes = logits->shape.dim[1];
-    double *z = lt_ref_gather_f64(logits), *label = lt_ref_gather_f64(labels);
-    if (z && label) {
+    double *z = lt_ref_gather_f64(&call, logits), *label = lt_ref_gather_f64(&call, labels);
+    if (!call.status) {
         int64_t *out = hits->data;
         for (int64_t n = 0; n < rows; n++) {
             int64_t rank = label_rank(z + n * classes, classes, label[n]);
@@ -172,9 +164,6 @@ lt_status lt_ref_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
             if (hits->shape.dim[0] > 2)
                 out[2 * hits->stride[0]] += label[n] != (double)LT_IGNORED_LABEL;
         }
-        st = LT_OK;
     }
-    lt_free(z);
-    lt_free(label);
-    return st;
+    return lt_ref_finish(&call);
 }

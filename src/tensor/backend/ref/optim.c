@@ -14,12 +14,12 @@ lt_status lt_ref_grad_norm(void *ctx, const lt_optim_item *item, size_t count, l
     (void)ctx;
     double square = 0;
     for (size_t i = 0; i < count; i++) {
-        double *g = lt_ref_gather_f64(&item[i].grad);
-        if (!g)
-            return LT_E_NOMEM;
+        lt_ref_call call = {0};
+        double *g = lt_ref_gather_f64(&call, &item[i].grad);
+        LT_TRY(call.status);
         for (int64_t j = 0, elements = lt_ref_element_count(&item[i].grad); j < elements; j++)
             square += g[j] * g[j];
-        lt_free(g);
+        LT_TRY(lt_ref_finish(&call));
     }
     double norm = sqrt(square) / scalars->loss_scale, clip = scalars->clip_norm;
     scalars->finite = isfinite(square);
@@ -53,42 +53,22 @@ typedef struct slot {
     bool first;                    /* first update */
 } slot;
 
-static void free_item_arrays(slot *s)
-{
-    lt_free(s->p);
-    lt_free(s->g);
-    for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
-        lt_free(s->state[i]);
-}
-
-static double *gather_optional(const lt_view *view, bool *ok)
-{
-    double *values = view->data ? lt_ref_gather_f64(view) : NULL;
-    if (view->data && !values)
-        *ok = false;
-    return values;
-}
-
 /* Gathers an item, with its gradient unscaled and clipped. */
-static lt_status gather_item(slot *s, const lt_optim_item *item, const lt_scalars *scalars)
+static lt_status gather_item(lt_ref_call *call, slot *s, const lt_optim_item *item,
+                             const lt_scalars *scalars)
 {
-    bool ok = true;
     *s = (slot){
-        .p = lt_ref_gather_f64(&item->value),
-        .g = gather_optional(&item->grad, &ok),
+        .p = lt_ref_gather_f64(call, &item->value),
+        .g = lt_ref_gather_f64(call, &item->grad),
         .count = lt_ref_element_count(&item->value),
         .lr = scalars->lr * item->lr_scale,
         .weight_decay = item->weight_decay,
     };
     for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
-        s->state[i] = gather_optional(&item->state[i], &ok);
-    if (!ok || !s->p) {
-        free_item_arrays(s);
-        return LT_E_NOMEM;
-    }
+        s->state[i] = lt_ref_gather_f64(call, &item->state[i]);
     for (int64_t j = 0; s->g && j < s->count; j++)
         s->g[j] *= scalars->grad_scale;
-    return LT_OK;
+    return call->status ? lt_ref_finish(call) : LT_OK;
 }
 
 /* Writes value and states back. */
@@ -107,12 +87,13 @@ static lt_status update_all(update_fn *update, const void *config, const lt_opti
 {
     for (size_t i = 0; scalars->finite && i < count; i++) {
         slot s;
-        LT_TRY(gather_item(&s, &item[i], scalars));
+        lt_ref_call call = {0};
+        LT_TRY(gather_item(&call, &s, &item[i], scalars));
         s.first = first && first[i];
         s.step = (double)scalars->applied - (item[i].missed ? *item[i].missed : 0);
         update(config, &s);
         scatter_item(&s, &item[i]);
-        free_item_arrays(&s);
+        LT_TRY(lt_ref_finish(&call));
     }
     return LT_OK;
 }
@@ -186,11 +167,12 @@ lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_
     (void)ctx;
     for (size_t i = 0; scalars->finite && i < count; i++) {
         slot s;
-        LT_TRY(gather_item(&s, &item[i], scalars));
+        lt_ref_call call = {0};
+        LT_TRY(gather_item(&call, &s, &item[i], scalars));
         for (int64_t j = 0; j < s.count; j++)
             s.p[j] += weight * (s.state[0][j] - s.p[j]);
         lt_ref_scatter_f64(s.p, &item[i].value);
-        free_item_arrays(&s);
+        LT_TRY(lt_ref_finish(&call));
     }
     return LT_OK;
 }
@@ -250,20 +232,15 @@ static double evaluate_vec_op(const lt_vec_job *j, double a, double b, double y)
 
 static lt_status run_vec_job(const lt_vec_job *job)
 {
-    lt_status st = LT_E_NOMEM;
-    bool binary = job->b.data != NULL;
-    double *a = lt_ref_gather_f64(&job->a), *y = lt_ref_gather_f64(&job->y);
-    double *b = binary ? lt_ref_gather_f64(&job->b) : NULL;
-    if (a && y && (b || !binary)) {
+    lt_ref_call call = {0};
+    double *a = lt_ref_gather_f64(&call, &job->a), *y = lt_ref_gather_f64(&call, &job->y);
+    double *b = lt_ref_gather_f64(&call, &job->b);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(&job->y); i < count; i++)
             y[i] = evaluate_vec_op(job, a[i], b ? b[i] : 0, y[i]);
         lt_ref_scatter_f64(y, &job->y);
-        st = LT_OK;
     }
-    lt_free(a);
-    lt_free(b);
-    lt_free(y);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)

@@ -25,17 +25,14 @@ lt_status ENTRY(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, c
 {
     IF_F64(y, pointwise, ctx, f, a, b, y);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
-    real *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
-    if (u && v) {
+    lt_ref_call call = {0};
+    real *u = NAME(gather)(&call, a), *v = NAME(gather)(&call, b ? b : a);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
             u[i] = pw_evaluate(*f, u[i], v[i]);
         NAME(scatter)(u, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
@@ -43,16 +40,13 @@ lt_status ENTRY(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, con
 {
     IF_F64(d, pointwise_grad, ctx, f, input, dy, a, b, d);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
-    real *g = NAME(gather)(dy), *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
-    if (g && u && v) {
+    lt_ref_call call = {0};
+    real *g = NAME(gather)(&call, dy), *u = NAME(gather)(&call, a),
+         *v = NAME(gather)(&call, b ? b : a);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(d); i < count; i++)
             g[i] = pw_grad(*f, input, g[i], u[i], v[i]);
         NAME(scatter)(g, d);
-        st = LT_OK;
     }
-    lt_free(g);
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }

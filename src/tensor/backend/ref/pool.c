@@ -65,11 +65,11 @@ lt_status ENTRY(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
 {
     IF_F64(y, maxpool2d, ctx, config, x, y, index);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     int64_t count = lt_ref_element_count(y), width = x->shape.dim[3];
-    real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
-    real *indices = lt_alloc((size_t)count, sizeof *indices);
-    if (u && v && indices) {
+    real *u = NAME(gather)(&call, x), *v = lt_ref_array(&call, count, sizeof *v);
+    real *indices = lt_ref_array(&call, count, sizeof *indices);
+    if (!call.status) {
         for (int64_t i = 0; i < count; i++) {
             const real *plane = u + plane_offset(&x->shape, &y->shape, i);
             window w = output_window(config, &x->shape, &y->shape, i);
@@ -80,12 +80,8 @@ lt_status ENTRY(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
         NAME(scatter)(v, y);
         if (lt_ref_has_data(index))
             NAME(scatter)(indices, index);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    lt_free(indices);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
@@ -93,11 +89,11 @@ lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
 {
     IF_F64(dx, maxpool2d_grad, ctx, config, dy, index, dx);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     const lt_shape *x = &dx->shape, *y = &dy[0].shape;
-    real *g = NAME(gather_pair)(dy), *indices = NAME(gather)(index);
-    real *sums = lt_alloc((size_t)lt_ref_element_count(dx), sizeof *sums);
-    if (g && indices && sums) {
+    real *g = NAME(gather_pair)(&call, dy), *indices = NAME(gather)(&call, index);
+    real *sums = lt_ref_array(&call, lt_ref_element_count(dx), sizeof *sums);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(&dy[0]); i < count; i++) {
             window w = output_window(config, x, y, i);
             int64_t h = w.h + (int64_t)indices[i] / config->kernel_w;
@@ -105,12 +101,8 @@ lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
             sums[plane_offset(x, y, i) + h * x->dim[3] + column] += g[i];
         }
         NAME(scatter)(sums, dx);
-        st = LT_OK;
     }
-    lt_free(g);
-    lt_free(indices);
-    lt_free(sums);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
@@ -118,11 +110,11 @@ lt_status ENTRY(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
 {
     IF_F64(y, avgpool2d, ctx, config, x, y);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     int64_t count = lt_ref_element_count(y), width = x->shape.dim[3];
     double area = (double)config->kernel_h * config->kernel_w;
-    real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
-    if (u && v) {
+    real *u = NAME(gather)(&call, x), *v = lt_ref_array(&call, count, sizeof *v);
+    if (!call.status) {
         for (int64_t i = 0; i < count; i++) {
             const real *plane = u + plane_offset(&x->shape, &y->shape, i);
             window w = output_window(config, &x->shape, &y->shape, i);
@@ -133,11 +125,8 @@ lt_status ENTRY(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
             v[i] = (real)(sum / area);
         }
         NAME(scatter)(v, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status ENTRY(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
@@ -145,11 +134,12 @@ lt_status ENTRY(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
 {
     IF_F64(dx, avgpool2d_grad, ctx, config, dy, dx);
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     const lt_shape *x = &dx->shape, *y = &dy->shape;
     double area = (double)config->kernel_h * config->kernel_w;
-    real *g = NAME(gather)(dy), *sums = lt_alloc((size_t)lt_ref_element_count(dx), sizeof *sums);
-    if (g && sums) {
+    real *g = NAME(gather)(&call, dy),
+         *sums = lt_ref_array(&call, lt_ref_element_count(dx), sizeof *sums);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(dy); i < count; i++) {
             window w = output_window(config, x, y, i);
             real *plane = sums + plane_offset(x, y, i);
@@ -158,9 +148,6 @@ lt_status ENTRY(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
                     plane[(w.h + r) * x->dim[3] + w.w + s] += (real)((double)g[i] / area);
         }
         NAME(scatter)(sums, dx);
-        st = LT_OK;
     }
-    lt_free(g);
-    lt_free(sums);
-    return st;
+    return lt_ref_finish(&call);
 }

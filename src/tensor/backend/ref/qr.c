@@ -62,11 +62,11 @@ static void orthonormalize(double *a, double *v, double *q, int64_t n)
 static lt_status run_qr_job(const lt_qr_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
-    double *a = lt_ref_gather_f64(&job->a);
-    double *v = lt_alloc((size_t)(3 * n * n), sizeof *v);
-    int64_t *order = lt_alloc((size_t)n, sizeof *order);
-    lt_status st = a && v && order ? LT_OK : LT_E_NOMEM;
-    if (!st) {
+    lt_ref_call call = {0};
+    double *a = lt_ref_gather_f64(&call, &job->a);
+    double *v = lt_ref_array(&call, 3 * n * n, sizeof *v);
+    int64_t *order = lt_ref_array(&call, n, sizeof *order);
+    if (!call.status) {
         double *q = v + n * n, *sorted = q + n * n;
         sort_columns(a, n, order);
         for (int64_t i = 0; i < n * n; i++)
@@ -76,10 +76,7 @@ static lt_status run_qr_job(const lt_qr_job *job)
             a[i / n * n + order[i % n]] = q[i];
         lt_ref_scatter_f64(a, &job->q);
     }
-    lt_free(a);
-    lt_free(v);
-    lt_free(order);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_qr(void *ctx, const lt_qr_job *job, size_t count)

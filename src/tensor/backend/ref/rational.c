@@ -59,21 +59,18 @@ static lt_status add_inverse_term(const double *a, double *y, double *work, int6
 static lt_status run_rational_job(lt_rational_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
-    double *a = lt_ref_gather_f64(&job->a);
-    double *y = lt_alloc((size_t)(n * n), sizeof *y);
-    double *work = lt_alloc((size_t)(n * n + n), sizeof *work);
-    lt_status st = a && y && work ? LT_OK : LT_E_NOMEM;
+    lt_ref_call call = {0};
+    double *a = lt_ref_gather_f64(&call, &job->a);
+    double *y = lt_ref_array(&call, n * n, sizeof *y);
+    double *work = lt_ref_array(&call, n * n + n, sizeof *work);
     job->status = LT_OK;
-    for (int64_t i = 0; i < n && !st; i++)
+    for (int64_t i = 0; i < n && !call.status; i++)
         y[i * (n + 1)] = job->constant;
-    for (int j = 0; j < job->poles && !st && !job->status; j++)
+    for (int j = 0; j < job->poles && !call.status && !job->status; j++)
         job->status = add_inverse_term(a, y, work, n, job->weight[j], job->shift[j]);
-    if (!st && !job->status)
+    if (!call.status && !job->status)
         lt_ref_scatter_f64(y, &job->y);
-    lt_free(a);
-    lt_free(y);
-    lt_free(work);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_rational(void *ctx, lt_rational_job *job, size_t count)

@@ -161,9 +161,9 @@ lt_status lt_ref_cumsum(void *ctx, bool from_end, const lt_view *x, const lt_vie
 {
     (void)ctx;
     const int64_t outer = x->shape.dim[0], n = x->shape.dim[1], inner = x->shape.dim[2];
-    double *v = lt_ref_gather_f64(x);
-    if (!v)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    double *v = lt_ref_gather_f64(&call, x);
+    LT_TRY(call.status);
     for (int64_t a = 0; a < outer; a++)
         for (int64_t i = 1; i < n; i++)
             for (int64_t b = 0; b < inner; b++) {
@@ -171,8 +171,7 @@ lt_status lt_ref_cumsum(void *ctx, bool from_end, const lt_view *x, const lt_vie
                 v[(a * n + at) * inner + b] += v[(a * n + from) * inner + b];
             }
     lt_ref_scatter_f64(v, y);
-    lt_free(v);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 /* Returns true if element i comes before j. */
@@ -188,9 +187,9 @@ lt_status lt_ref_topk(void *ctx, const lt_view *x, const lt_view *index)
 {
     (void)ctx;
     const int64_t rows = x->shape.dim[0], count = x->shape.dim[1], k = index->shape.dim[1];
-    double *v = lt_ref_gather_f64(x);
-    if (!v)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    double *v = lt_ref_gather_f64(&call, x);
+    LT_TRY(call.status);
     for (int64_t n = 0; n < rows; n++)
         for (int64_t i = 0; i < count; i++) {
             int64_t rank = 0;
@@ -200,6 +199,5 @@ lt_status lt_ref_topk(void *ctx, const lt_view *x, const lt_view *index)
             if (rank < k)
                 lt_ref_store_f64(index, n * k + rank, 1, &number);
         }
-    lt_free(v);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }

@@ -52,6 +52,33 @@ static lt_status sync_device(void *ctx)
     return LT_OK;
 }
 
+typedef struct lt_ref_memory {
+    struct lt_ref_memory *previous;
+    _Alignas(2 * sizeof(double)) unsigned char bytes[];
+} lt_ref_memory;
+
+void *lt_ref_array(lt_ref_call *call, int64_t count, size_t size)
+{
+    lt_ref_memory *m = call->status ? NULL : lt_alloc(1, sizeof *m + (size_t)count * size);
+    if (!m) {
+        call->status = LT_E_NOMEM;
+        return NULL;
+    }
+    m->previous = call->last;
+    call->last = m;
+    return m->bytes;
+}
+
+lt_status lt_ref_finish(lt_ref_call *call)
+{
+    for (lt_ref_memory *m = call->last, *previous; m; m = previous) {
+        previous = m->previous;
+        lt_free(m);
+    }
+    call->last = NULL;
+    return call->status;
+}
+
 /* All dtypes are equally fast. */
 static bool has_fast_dtype(void *ctx, lt_dtype dtype)
 {

@@ -29,21 +29,32 @@ void lt_ref_load_f64(const lt_view *view, int64_t first, int64_t count, double *
 void lt_ref_store_f32(const lt_view *view, int64_t first, int64_t count, const float *values);
 void lt_ref_store_f64(const lt_view *view, int64_t first, int64_t count, const double *values);
 
-/* Return the elements as a row-major array, or NULL if out of memory. Free with lt_free(). */
-float *lt_ref_gather_f32(const lt_view *view);
-double *lt_ref_gather_f64(const lt_view *view);
+/* Arrays of one call of a kernel, freed together, and its status; initialise with {0}. */
+typedef struct lt_ref_call {
+    struct lt_ref_memory *last;
+    lt_status status;
+} lt_ref_call;
+
+/* Returns a zeroed array, or NULL with call->status LT_E_NOMEM. */
+void *lt_ref_array(lt_ref_call *call, int64_t count, size_t size);
+/* Frees the arrays. Returns call->status. */
+LT_MUST_CHECK lt_status lt_ref_finish(lt_ref_call *call);
+
+/* Return the elements as a row-major array; NULL if the view is absent, or as lt_ref_array(). */
+float *lt_ref_gather_f32(lt_ref_call *call, const lt_view *view);
+double *lt_ref_gather_f64(lt_ref_call *call, const lt_view *view);
 /* Set all elements from a row-major array, rounded to nearest even. Integers: towards zero, saturating, NaN
  * to 0. */
 void lt_ref_scatter_f32(const float *values, const lt_view *view);
 void lt_ref_scatter_f64(const double *values, const lt_view *view);
 
 /* Gather with rounding to dtype if that has 16 bits: a weight as a 16-bit pass reads it. */
-float *lt_ref_gather_rounded_f32(const lt_view *view, lt_dtype dtype);
-double *lt_ref_gather_rounded_f64(const lt_view *view, lt_dtype dtype);
+float *lt_ref_gather_rounded_f32(lt_ref_call *call, const lt_view *view, lt_dtype dtype);
+double *lt_ref_gather_rounded_f64(lt_ref_call *call, const lt_view *view, lt_dtype dtype);
 
 /* Gather dy[0] + dy[1], or dy[0] if there is only one addend. */
-float *lt_ref_gather_pair_f32(const lt_view dy[2]);
-double *lt_ref_gather_pair_f64(const lt_view dy[2]);
+float *lt_ref_gather_pair_f32(lt_ref_call *call, const lt_view dy[2]);
+double *lt_ref_gather_pair_f64(lt_ref_call *call, const lt_view dy[2]);
 
 /* All basic kernels. Those in files that include real.h have a second build for f64 data; the others compute
  * in double and round on store. */

@@ -11,9 +11,9 @@ lt_status lt_ref_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
 {
     (void)ctx;
     const int64_t d = x->shape.dim[3], pairs = d / 2, count = lt_ref_element_count(x) / 2;
-    double *u = lt_ref_gather_f64(x);
-    if (!u)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    double *u = lt_ref_gather_f64(&call, x);
+    LT_TRY(call.status);
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = n % pairs, row = n / pairs;
         const int64_t t = row / x->shape.dim[2] % x->shape.dim[1];
@@ -27,6 +27,5 @@ lt_status lt_ref_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
         *a = turned;
     }
     lt_ref_scatter_f64(u, y);
-    lt_free(u);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }

@@ -8,18 +8,15 @@ lt_status lt_ref_where(void *ctx, const lt_view *mask, const lt_view *a, const l
                        const lt_view *y)
 {
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
-    double *m = lt_ref_gather_f64(mask), *u = lt_ref_gather_f64(a), *v = lt_ref_gather_f64(b);
-    if (m && u && v) {
+    lt_ref_call call = {0};
+    double *m = lt_ref_gather_f64(&call, mask), *u = lt_ref_gather_f64(&call, a),
+           *v = lt_ref_gather_f64(&call, b);
+    if (!call.status) {
         for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
             u[i] = m[i] != 0 ? u[i] : v[i];
         lt_ref_scatter_f64(u, y);
-        st = LT_OK;
     }
-    lt_free(m);
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 /* Adds count[0] x count[1] x count[2] elements of `from` to `to`; index selects in the dimension of size n of `to` if
@@ -43,33 +40,28 @@ lt_status lt_ref_gather_by_index(void *ctx, const lt_index *index, const lt_view
                                  const lt_view *y)
 {
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     LT_TRY(lt_index_check(index, x->shape.dim[1]));
-    double *u = lt_ref_gather_f64(x), *v = lt_alloc((size_t)lt_ref_element_count(y), sizeof *v);
-    if (u && v) {
+    double *u = lt_ref_gather_f64(&call, x),
+           *v = lt_ref_array(&call, lt_ref_element_count(y), sizeof *v);
+    if (!call.status) {
         add_by_index(index, x->shape.dim[1], false, u, v);
         lt_ref_scatter_f64(v, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_scatter_add(void *ctx, const lt_index *index, const lt_view *x, const lt_view *y)
 {
     (void)ctx;
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     LT_TRY(lt_index_check(index, y->shape.dim[1]));
-    double *u = lt_ref_gather_f64(x), *v = lt_ref_gather_f64(y);
-    if (u && v) {
+    double *u = lt_ref_gather_f64(&call, x), *v = lt_ref_gather_f64(&call, y);
+    if (!call.status) {
         add_by_index(index, y->shape.dim[1], true, u, v);
         lt_ref_scatter_f64(v, y);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 /* Interpolates planes of row-major images, or adds their gradient to `small`. */
@@ -98,19 +90,17 @@ static void interpolate(const lt_upsample_config *c, lt_shape in, lt_shape out, 
 static lt_status run_interpolation(const lt_upsample_config *c, const lt_view *from,
                                    const lt_view *to, bool gradient)
 {
-    lt_status st = LT_E_NOMEM;
-    double *u = lt_ref_gather_f64(from), *v = lt_alloc((size_t)lt_ref_element_count(to), sizeof *v);
-    if (u && v) {
+    lt_ref_call call = {0};
+    double *u = lt_ref_gather_f64(&call, from),
+           *v = lt_ref_array(&call, lt_ref_element_count(to), sizeof *v);
+    if (!call.status) {
         if (gradient)
             interpolate(c, to->shape, from->shape, v, u, true);
         else
             interpolate(c, from->shape, to->shape, u, v, false);
         lt_ref_scatter_f64(v, to);
-        st = LT_OK;
     }
-    lt_free(u);
-    lt_free(v);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_upsample(void *ctx, const lt_upsample_config *config, const lt_view *x,

@@ -35,21 +35,18 @@ static double slice_dot_product(const double *g, unfolding s, int64_t i, int64_t
 
 static lt_status run_gram_job(const lt_gram_job *job)
 {
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     unfolding s = unfold(&job->g, job->dim);
-    double *g = lt_ref_gather_f64(&job->g), *f = lt_ref_gather_f64(&job->f);
-    if (g && f) {
+    double *g = lt_ref_gather_f64(&call, &job->g), *f = lt_ref_gather_f64(&call, &job->f);
+    if (!call.status) {
         for (int64_t i = 0; i < s.n; i++)
             for (int64_t j = 0; j <= i; j++) {
                 double kept = job->beta == 0 ? 0 : job->beta * f[i * s.n + j];
                 f[i * s.n + j] = f[j * s.n + i] = kept + job->alpha * slice_dot_product(g, s, i, j);
             }
         lt_ref_scatter_f64(f, &job->f);
-        st = LT_OK;
     }
-    lt_free(g);
-    lt_free(f);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
@@ -76,19 +73,15 @@ static void mode_multiply(const double *m, bool transpose, const double *g, doub
 
 static lt_status run_mode_product_job(const lt_mode_product_job *job)
 {
-    lt_status st = LT_E_NOMEM;
+    lt_ref_call call = {0};
     unfolding s = unfold(&job->g, job->dim);
-    double *g = lt_ref_gather_f64(&job->g), *m = lt_ref_gather_f64(&job->m);
-    double *y = lt_alloc((size_t)lt_ref_element_count(&job->y), sizeof *y);
-    if (g && m && y) {
+    double *g = lt_ref_gather_f64(&call, &job->g), *m = lt_ref_gather_f64(&call, &job->m);
+    double *y = lt_ref_array(&call, lt_ref_element_count(&job->y), sizeof *y);
+    if (!call.status) {
         mode_multiply(m, job->transpose, g, y, s);
         lt_ref_scatter_f64(y, &job->y);
-        st = LT_OK;
     }
-    lt_free(g);
-    lt_free(m);
-    lt_free(y);
-    return st;
+    return lt_ref_finish(&call);
 }
 
 lt_status lt_ref_mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
@@ -105,13 +98,13 @@ lt_status lt_ref_frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
     double *norm = out->data;
     (void)ctx;
     for (size_t i = 0; i < count; i++) {
-        double *values = lt_ref_gather_f64(&x[i]), square = 0;
-        if (!values)
-            return LT_E_NOMEM;
+        lt_ref_call call = {0};
+        double *values = lt_ref_gather_f64(&call, &x[i]), square = 0;
+        LT_TRY(call.status);
         for (int64_t j = 0, elements = lt_ref_element_count(&x[i]); j < elements; j++)
             square += values[j] * values[j];
-        lt_free(values);
         norm[i * (size_t)out->stride[0]] = sqrt(square);
+        LT_TRY(lt_ref_finish(&call));
     }
     return LT_OK;
 }

@@ -22,14 +22,13 @@ lt_status lt_ref_softmax(void *ctx, const lt_view *x, const lt_view *y)
 {
     (void)ctx;
     const int64_t rows = x->shape.dim[0], count = x->shape.dim[1];
-    double *z = lt_ref_gather_f64(x);
-    if (!z)
-        return LT_E_NOMEM;
+    lt_ref_call call = {0};
+    double *z = lt_ref_gather_f64(&call, x);
+    LT_TRY(call.status);
     for (int64_t n = 0; n < rows; n++)
         softmax_row(z + n * count, count);
     lt_ref_scatter_f64(z, y);
-    lt_free(z);
-    return LT_OK;
+    return lt_ref_finish(&call);
 }
 
 static void gradient_row(const double *y, double *d, int64_t count)
@@ -45,13 +44,11 @@ lt_status lt_ref_softmax_grad(void *ctx, const lt_view *dy, const lt_view *y, co
 {
     (void)ctx;
     const int64_t rows = y->shape.dim[0], count = y->shape.dim[1];
-    double *d = lt_ref_gather_f64(dy), *values = lt_ref_gather_f64(y);
-    const lt_status st = d && values ? LT_OK : LT_E_NOMEM;
-    for (int64_t n = 0; !st && n < rows; n++)
+    lt_ref_call call = {0};
+    double *d = lt_ref_gather_f64(&call, dy), *values = lt_ref_gather_f64(&call, y);
+    for (int64_t n = 0; !call.status && n < rows; n++)
         gradient_row(values + n * count, d + n * count, count);
-    if (!st)
+    if (!call.status)
         lt_ref_scatter_f64(d, dx);
-    lt_free(d);
-    lt_free(values);
-    return st;
+    return lt_ref_finish(&call);
 }
