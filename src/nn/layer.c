@@ -2,6 +2,8 @@
 
 #include "nn/layer.h"
 
+#include "lather/tensor_parallel.h"
+
 #include <stdio.h>
 
 lt_status lt_layer_join_path(char path[LT_LAYER_NAME], const char *name, const char *leaf)
@@ -20,6 +22,14 @@ lt_status lt_layer_finish_construction(lt_module **out, lt_module *module, lt_st
     else
         *out = module;
     return st;
+}
+
+lt_status lt_layer_init_sharded(lt_param *param, lt_device *device, const char *name,
+                                const char *leaf, const lt_shard_spec *spec, double fill,
+                                lt_param_kind kind)
+{
+    LT_TRY(lt_param_init_kind(param, device, name, leaf, lt_parallel_shape(spec), fill, kind));
+    return lt_shard_spec_is_whole(spec) ? LT_OK : lt_param_set_shard_spec(param, spec);
 }
 
 lt_status lt_weight_bias_params(lt_module *self, lt_params *list)

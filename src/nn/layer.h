@@ -12,7 +12,12 @@ lt_status lt_layer_join_path(char path[LT_LAYER_NAME], const char *name, const c
 /* Ends a constructor: sets *out to the module, or frees it if st is a failure. Returns st. */
 lt_status lt_layer_finish_construction(lt_module **out, lt_module *module, lt_status st);
 
-/* First member of the structs of layers with a weight and a bias, whose value is NULL if absent. */
+/* Creates this rank's shard of a parameter. Errors: as lt_param_init_kind(). */
+lt_status lt_layer_init_sharded(lt_param *param, lt_device *device, const char *name,
+                                const char *leaf, const lt_shard_spec *spec, double fill,
+                                lt_param_kind kind);
+
+/* First member of the structs of layers with a weight and a bias; the value is NULL of an absent one. */
 typedef struct lt_weight_bias {
     lt_module module;
     lt_param weight, bias;

@@ -56,9 +56,7 @@ static lt_status make_param(lt_param *param, const layernorm *l, lt_device *devi
                             const char *name, const char *leaf, double fill)
 {
     const lt_shard_spec spec = lt_parallel_shard_spec_features(l->parallel, LT_SHAPE(l->width), 0);
-    LT_TRY(lt_param_init_kind(param, device, name, leaf, lt_parallel_shape(&spec), fill,
-                              LT_PARAM_NORM));
-    return lt_shard_spec_is_whole(&spec) ? LT_OK : lt_param_set_shard_spec(param, &spec);
+    return lt_layer_init_sharded(param, device, name, leaf, &spec, fill, LT_PARAM_NORM);
 }
 
 lt_status lt_layer_norm_parallel(lt_module **out, lt_device *device, const char *name, int width,

@@ -4,6 +4,8 @@
 
 #include "nn/linear.h"
 
+#include "nn/layer.h"
+
 #include "lather/ext/module.h"
 #include "lather/layers.h"
 
@@ -72,12 +74,9 @@ static lt_status make_params(linear *l, lt_device *device, const char *name,
                                                       (lt_parallel_dims){0, -1}, c->division);
     LT_TRY(lt_param_init(&l->weight, device, name, "weight", lt_parallel_shape(&weight), 0));
     if (c->bias)
-        LT_TRY(lt_param_init_kind(&l->bias, device, name, "bias", lt_parallel_shape(&bias), 0,
-                                  LT_PARAM_BIAS));
+        LT_TRY(lt_layer_init_sharded(&l->bias, device, name, "bias", &bias, 0, LT_PARAM_BIAS));
     if (c->parallel)
         LT_TRY(lt_param_set_shard_spec(&l->weight, &weight));
-    if (c->bias && !lt_shard_spec_is_whole(&bias))
-        LT_TRY(lt_param_set_shard_spec(&l->bias, &bias));
     l->weight.fan_in = c->in;
     l->weight.fan_out = c->features;
     return LT_OK;
@@ -97,13 +96,7 @@ lt_status lt_layer_linear_as(lt_module **out, lt_device *device, const char *nam
                                      .in = config.in,
                                      .out = config.features,
                                      .in_out = config.in_out};
-    lt_status st = make_params(l, device, name, &config);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish_construction(out, m, make_params(l, device, name, &config));
 }
 
 lt_status lt_layer_linear(lt_module **out, lt_device *device, const char *name, int in,

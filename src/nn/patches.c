@@ -53,12 +53,9 @@ static lt_status make_patches(patches *l, lt_device *device, const char *name,
     l->parallel = c->parallel;
     LT_TRY(
         lt_param_init_filter(&l->base.weight, device, name, "weight", lt_parallel_shape(&weight)));
-    LT_TRY(lt_param_init_kind(&l->base.bias, device, name, "bias", lt_parallel_shape(&bias), 0,
-                              LT_PARAM_BIAS));
-    if (lt_shard_spec_is_whole(&weight))
-        return LT_OK;
-    LT_TRY(lt_param_set_shard_spec(&l->base.weight, &weight));
-    return lt_param_set_shard_spec(&l->base.bias, &bias);
+    if (!lt_shard_spec_is_whole(&weight))
+        LT_TRY(lt_param_set_shard_spec(&l->base.weight, &weight));
+    return lt_layer_init_sharded(&l->base.bias, device, name, "bias", &bias, 0, LT_PARAM_BIAS);
 }
 
 lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const char *name,
@@ -76,8 +73,7 @@ lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const cha
 }
 
 typedef struct class_token {
-    lt_module base;
-    lt_param value; /* [1,1,width] */
+    lt_weight_bias base; /* weight [1,1,width] */
     const lt_tensor_parallel *parallel;
 } class_token;
 
@@ -87,7 +83,7 @@ static lt_tensor *forward_token(lt_module *self, lt_tape *tape, lt_tensor *x)
         return NULL;
     const lt_shape s = lt_tensor_shape(x);
     class_token *l = (class_token *)self;
-    lt_tensor *token = lt_parallel_param(tape, &l->value, l->parallel);
+    lt_tensor *token = lt_parallel_param(tape, &l->base.weight, l->parallel);
     if (s.ndim == 3)
         token = lt_expand(tape, token, LT_SHAPE(s.dim[0], 1, lt_tensor_shape(token).dim[2]));
     token = lt_cast(tape, token, lt_tensor_dtype(x));
@@ -96,22 +92,12 @@ static lt_tensor *forward_token(lt_module *self, lt_tape *tape, lt_tensor *x)
     return y;
 }
 
-static lt_status params_token(lt_module *self, lt_params *list)
-{
-    return lt_params_add(list, &((class_token *)self)->value);
-}
-
-static void destroy_token(lt_module *self)
-{
-    lt_param_clear(&((class_token *)self)->value);
-}
-
 static const lt_module_ops token_ops = {
     .kind = "class_token",
     .bytes = sizeof(class_token),
     .forward = forward_token,
-    .params = params_token,
-    .destroy = destroy_token,
+    .params = lt_weight_bias_params,
+    .destroy = lt_weight_bias_destroy,
 };
 
 lt_status lt_layer_class_token(lt_module **out, lt_device *device, const char *name, int width)
@@ -129,8 +115,7 @@ lt_status lt_layer_class_token_parallel(lt_module **out, lt_device *device, cons
     class_token *l = (class_token *)m;
     const lt_shard_spec spec = lt_parallel_shard_spec_features(parallel, LT_SHAPE(1, 1, width), 2);
     l->parallel = parallel;
-    lt_status st = lt_param_init(&l->value, device, "", name, lt_parallel_shape(&spec), 0);
-    if (!st && !lt_shard_spec_is_whole(&spec))
-        st = lt_param_set_shard_spec(&l->value, &spec);
+    lt_status st =
+        lt_layer_init_sharded(&l->base.weight, device, "", name, &spec, 0, LT_PARAM_WEIGHT);
     return lt_layer_finish_construction(out, m, st);
 }

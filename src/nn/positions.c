@@ -9,8 +9,7 @@
 #include <math.h>
 
 typedef struct positions {
-    lt_module base;
-    lt_param weight;
+    lt_weight_bias base;
     int rows;
     bool batched;
     const lt_tensor_parallel *parallel;
@@ -20,12 +19,12 @@ typedef struct positions {
 static lt_tensor *slice_positions(positions *l, lt_tape *tape, int64_t first, int64_t rows)
 {
     if (first < 0 || first + rows > l->rows)
-        return lt_tape_fail(tape,
-                            lt_fail(LT_E_SHAPE,
-                                    "positions %s: a sequence of %lld from position %lld "
-                                    "exceeds %d",
-                                    l->weight.name, (long long)rows, (long long)first, l->rows));
-    lt_tensor *w = lt_parallel_param(tape, &l->weight, l->parallel);
+        return lt_tape_fail(tape, lt_fail(LT_E_SHAPE,
+                                          "positions %s: a sequence of %lld from position %lld "
+                                          "exceeds %d",
+                                          l->base.weight.name, (long long)rows, (long long)first,
+                                          l->rows));
+    lt_tensor *w = lt_parallel_param(tape, &l->base.weight, l->parallel);
     return rows && rows < l->rows ? lt_slice(tape, w, l->batched ? 1 : 0, first, rows) : w;
 }
 
@@ -60,22 +59,12 @@ static lt_tensor *forward_positions(lt_module *self, lt_tape *tape, lt_tensor *x
     return lt_positions_forward(self, tape, x, 0);
 }
 
-static lt_status params_positions(lt_module *self, lt_params *list)
-{
-    return lt_params_add(list, &((positions *)self)->weight);
-}
-
-static void destroy_positions(lt_module *self)
-{
-    lt_param_clear(&((positions *)self)->weight);
-}
-
 static const lt_module_ops positions_ops = {
     .kind = "positions",
     .bytes = sizeof(positions),
     .forward = forward_positions,
-    .params = params_positions,
-    .destroy = destroy_positions,
+    .params = lt_weight_bias_params,
+    .destroy = lt_weight_bias_destroy,
 };
 
 lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *name,
@@ -93,10 +82,9 @@ lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *nam
     const lt_shape shape = config.batched ? LT_SHAPE(1, t, c) : LT_SHAPE(t, c);
     const lt_shard_spec spec =
         lt_parallel_shard_spec_features(config.parallel, shape, shape.ndim - 1);
-    lt_status st = lt_param_init(&l->weight, device, name, config.leaf ? config.leaf : "weight",
-                                 lt_parallel_shape(&spec), 0);
-    if (!st && !lt_shard_spec_is_whole(&spec))
-        st = lt_param_set_shard_spec(&l->weight, &spec);
+    lt_status st =
+        lt_layer_init_sharded(&l->base.weight, device, name, config.leaf ? config.leaf : "weight",
+                              &spec, 0, LT_PARAM_WEIGHT);
     return lt_layer_finish_construction(out, m, st);
 }
 
