@@ -23,22 +23,16 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 
 static lt_status forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->cast(ctx, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->cast(v.ctx, &v.in, &v.out);
 }
 
 static lt_status backward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return be->cast(ctx, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    return v.be->cast(v.ctx, &v.in, &v.out);
 }
 
 const lt_op lt_op_cast = {

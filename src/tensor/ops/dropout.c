@@ -51,13 +51,10 @@ static lt_status forward(lt_node *node)
 
 static lt_status backward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const dropout_config *c = node->config;
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return be->dropout(ctx, c->random, c->p, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    return v.be->dropout(v.ctx, c->random, c->p, &v.in, &v.out);
 }
 
 const lt_op lt_op_dropout = {

@@ -32,22 +32,16 @@ static lt_status infer_upsample(const lt_node *node, lt_desc *out)
 
 static lt_status forward_upsample(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->upsample(ctx, node->config, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->upsample(v.ctx, node->config, &v.in, &v.out);
 }
 
 static lt_status backward_upsample(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return be->upsample_grad(ctx, node->config, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    return v.be->upsample_grad(v.ctx, node->config, &v.in, &v.out);
 }
 
 const lt_op lt_op_upsample = {
@@ -180,34 +174,29 @@ static lt_status for_edges(lt_node *node, int axis, const lt_view *y, edge_fn *f
 
 static lt_status forward_pad(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    const lt_view image = interior(node, &y, true);
-    LT_TRY(be->cast(ctx, &x, &image));
-    LT_TRY(for_edges(node, 0, &y, copy_edge));
-    return for_edges(node, 1, &y, copy_edge);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    const lt_view image = interior(node, &v.out, true);
+    LT_TRY(v.be->cast(v.ctx, &v.in, &image));
+    LT_TRY(for_edges(node, 0, &v.out, copy_edge));
+    return for_edges(node, 1, &v.out, copy_edge);
 }
 
 static lt_status backward_pad(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_pad_config *c = node->config;
-    lt_view dy, dx, g;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    g = dy;
+    lt_view g;
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    g = v.in;
     if (c->mode != LT_PAD_CONSTANT) { /* rows first: they were copied last */
-        LT_TRY(lt_node_scratch(node, dy.dtype, dy.shape, &g));
-        LT_TRY(be->cast(ctx, &dy, &g));
+        LT_TRY(lt_node_scratch(node, v.in.dtype, v.in.shape, &g));
+        LT_TRY(v.be->cast(v.ctx, &v.in, &g));
         LT_TRY(for_edges(node, 1, &g, add_edge));
         LT_TRY(for_edges(node, 0, &g, add_edge));
     }
     const lt_view image = interior(node, &g, true);
-    return be->cast(ctx, &image, &dx);
+    return v.be->cast(v.ctx, &image, &v.out);
 }
 
 const lt_op lt_op_pad = {

@@ -157,13 +157,10 @@ static lt_status forward_gather(lt_node *node)
 
 static lt_status backward_gather(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, X, &dx));
-    LT_TRY(be->fill(ctx, 0, &dx));
-    return add_elements(node, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    LT_TRY(v.be->fill(v.ctx, 0, &v.out));
+    return add_elements(node, &v.in, &v.out);
 }
 
 #define GATHER(function)                                       \

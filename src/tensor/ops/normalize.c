@@ -26,16 +26,13 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 
 static lt_status forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
+    lt_op_views v;
     if (!lt_node_is_replay(node) && lt_fuse_can_produce(node, LT_FUSE_PIXELS)) {
         lt_node_defer_output(node);
         return LT_OK;
     }
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->normalize(ctx, node->config, &x, &y);
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->normalize(v.ctx, node->config, &v.in, &v.out);
 }
 
 const lt_op lt_op_normalize = {

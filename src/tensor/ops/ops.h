@@ -95,6 +95,18 @@ LT_OP_LIST(X)
                  : lt_fail(LT_E_UNSUPPORTED, "%s: backend %s has no kernel %s", (node)->op->name, \
                            (be)->name, #entry))
 
+/* A node's backend, with two views: its first input and its output, or in backward the gradient of its output and the
+ * one of its first input. */
+typedef struct lt_op_views {
+    const lt_backend *be;
+    void *ctx;
+    lt_view in, out;
+} lt_op_views;
+LT_MUST_CHECK lt_status lt_op_forward_views(lt_node *node, lt_op_views *v);
+LT_MUST_CHECK lt_status lt_op_grad_views(lt_node *node, lt_op_views *v);
+
+/* Shape rule of an output like the first input. */
+lt_status lt_op_infer_same(const lt_node *node, lt_desc *out);
 /* Shape rule of two inputs that are broadcast to each other. The output has the dtype of the input with its
  * shape, the first's if both or neither have it. */
 lt_status lt_op_infer_mutual_broadcast(const lt_node *node, lt_desc *out);

@@ -59,13 +59,10 @@ static lt_status forward(lt_node *node)
 
 static lt_status backward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    dx = permute_view(node, &dx);
-    return be->cast(ctx, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    v.out = permute_view(node, &v.out);
+    return v.be->cast(v.ctx, &v.in, &v.out);
 }
 
 const lt_op lt_op_permute = {

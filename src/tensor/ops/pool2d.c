@@ -115,22 +115,16 @@ lt_tensor *lt_maxpool2d(lt_tape *tape, lt_tensor *x, lt_pool2d_config config)
 
 static lt_status mean_forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->avgpool2d(ctx, node->config, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->avgpool2d(v.ctx, node->config, &v.in, &v.out);
 }
 
 static lt_status mean_backward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return be->avgpool2d_grad(ctx, node->config, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    return v.be->avgpool2d_grad(v.ctx, node->config, &v.in, &v.out);
 }
 
 const lt_op lt_op_avgpool2d = {

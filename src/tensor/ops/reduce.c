@@ -27,29 +27,24 @@ static lt_status infer_reduction(const lt_node *node, lt_desc *out)
 
 static lt_status forward_reduction(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const reduce_config *c = node->config;
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    y = lt_op_keep_dims(node, c->dims, &y);
-    return be->reduce(ctx, &c->how, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    v.out = lt_op_keep_dims(node, c->dims, &v.out);
+    return v.be->reduce(v.ctx, &c->how, &v.in, &v.out);
 }
 
 static lt_status backward_reduction(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const reduce_config *c = node->config;
-    lt_view dy, x, y, dx;
+    lt_view dy, dx;
+    lt_op_views v;
     LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(lt_op_forward_views(node, &v));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
     dy = lt_op_keep_dims(node, c->dims, &dy);
-    y = lt_op_keep_dims(node, c->dims, &y);
-    return be->reduce_grad(ctx, &c->how, &dy, &x, &y, &dx);
+    v.out = lt_op_keep_dims(node, c->dims, &v.out);
+    return v.be->reduce_grad(v.ctx, &c->how, &dy, &v.in, &v.out, &dx);
 }
 
 #define REDUCTION(function)                    \
@@ -197,14 +192,12 @@ static lt_status infer_topk(const lt_node *node, lt_desc *out)
 
 static lt_status forward_topk(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y, from, to;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_op_as_rows(node, &x, &from));
-    LT_TRY(lt_op_as_rows(node, &y, &to));
-    return be->topk(ctx, &from, &to);
+    lt_view from, to;
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    LT_TRY(lt_op_as_rows(node, &v.in, &from));
+    LT_TRY(lt_op_as_rows(node, &v.out, &to));
+    return v.be->topk(v.ctx, &from, &to);
 }
 
 const lt_op lt_op_topk = {

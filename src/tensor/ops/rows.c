@@ -1,7 +1,28 @@
-/* Tensors of any rank as matrices, whose rows are the last dimension, and products of matrices. */
+/* Views of a node's tensors: as they are, or as matrices whose rows are the last dimension; and products of matrices. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/shape.h"
+#include "tensor/tensor.h"
+
+lt_status lt_op_forward_views(lt_node *node, lt_op_views *v)
+{
+    v->be = lt_node_backend(node, &v->ctx);
+    LT_TRY(lt_node_in(node, 0, &v->in));
+    return lt_node_out(node, &v->out);
+}
+
+lt_status lt_op_grad_views(lt_node *node, lt_op_views *v)
+{
+    v->be = lt_node_backend(node, &v->ctx);
+    LT_TRY(lt_node_grad(node, &v->in));
+    return lt_node_grad_out(node, 0, &v->out);
+}
+
+lt_status lt_op_infer_same(const lt_node *node, lt_desc *out)
+{
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
+    return LT_OK;
+}
 
 lt_shape lt_op_rows_shape(lt_shape shape)
 {

@@ -54,26 +54,20 @@ static lt_view slice_by_config(const lt_node *node, const lt_view *x)
 
 static lt_status forward_slice(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    x = slice_by_config(node, &x);
-    return be->cast(ctx, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    v.in = slice_by_config(node, &v.in);
+    return v.be->cast(v.ctx, &v.in, &v.out);
 }
 
 /* dx is 0 outside of the slice. */
 static lt_status backward_slice(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    LT_TRY(be->fill(ctx, 0, &dx));
-    dx = slice_by_config(node, &dx);
-    return be->cast(ctx, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    LT_TRY(v.be->fill(v.ctx, 0, &v.out));
+    v.out = slice_by_config(node, &v.out);
+    return v.be->cast(v.ctx, &v.in, &v.out);
 }
 
 const lt_op lt_op_slice = {
@@ -112,28 +106,22 @@ static lt_status infer_pad(const lt_node *node, lt_desc *out)
 
 static lt_status forward_pad(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const padding *p = node->config;
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    if (x.shape.dim[0] < p->rows)
-        LT_TRY(be->fill(ctx, p->fill, &y));
-    const lt_view to = slice_view(&y, 0, p->first, x.shape.dim[0]);
-    return be->cast(ctx, &x, &to);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    if (v.in.shape.dim[0] < p->rows)
+        LT_TRY(v.be->fill(v.ctx, p->fill, &v.out));
+    const lt_view to = slice_view(&v.out, 0, p->first, v.in.shape.dim[0]);
+    return v.be->cast(v.ctx, &v.in, &to);
 }
 
 static lt_status backward_pad(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const padding *p = node->config;
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    dy = slice_view(&dy, 0, p->first, dx.shape.dim[0]);
-    return be->cast(ctx, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    v.in = slice_view(&v.in, 0, p->first, v.out.shape.dim[0]);
+    return v.be->cast(v.ctx, &v.in, &v.out);
 }
 
 const lt_op lt_op_pad_rows = {

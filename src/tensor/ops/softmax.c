@@ -19,12 +19,9 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 
 static lt_status forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->softmax(ctx, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->softmax(v.ctx, &v.in, &v.out);
 }
 
 static lt_status backward(lt_node *node)

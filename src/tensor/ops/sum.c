@@ -63,27 +63,22 @@ lt_view lt_op_keep_dims(const lt_node *node, lt_reduce_config c, const lt_view *
 
 static lt_status forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
     const sum_config *c = node->config;
-    const lt_view full = lt_op_keep_dims(node, c->reduce, &y);
-    return be->sum(ctx, mean_factor(node), &x, &full);
+    const lt_view full = lt_op_keep_dims(node, c->reduce, &v.out);
+    return v.be->sum(v.ctx, mean_factor(node), &v.in, &full);
 }
 
 static lt_status backward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, dx, wide;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
+    lt_view wide;
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
     const sum_config *c = node->config;
-    const lt_view full = lt_op_keep_dims(node, c->reduce, &dy);
-    LT_ASSERT(lt_view_broadcast(&full, dx.shape, &wide));
-    return be->scale(ctx, mean_factor(node), &wide, &dx);
+    const lt_view full = lt_op_keep_dims(node, c->reduce, &v.in);
+    LT_ASSERT(lt_view_broadcast(&full, v.out.shape, &wide));
+    return v.be->scale(v.ctx, mean_factor(node), &wide, &v.out);
 }
 
 const lt_op lt_op_sum = {

@@ -21,12 +21,9 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 
 static lt_status forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->pointwise(ctx, node->config, &x, NULL, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->pointwise(v.ctx, node->config, &v.in, NULL, &v.out);
 }
 
 static lt_status backward(lt_node *node)
@@ -159,55 +156,41 @@ lt_tensor *lt_hardtanh(lt_tape *tape, lt_tensor *x, double low, double high)
 
 /* Rules of lt_scale(), which has a separate kernel and is not in the table. */
 
-static lt_status infer_same_shape(const lt_node *node, lt_desc *out)
-{
-    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
-    return LT_OK;
-}
-
 static lt_status scale_forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const double *factor = node->config;
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return be->scale(ctx, *factor, &x, &y);
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    return v.be->scale(v.ctx, *factor, &v.in, &v.out);
 }
 
 static lt_status scale_backward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const double *factor = node->config;
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return be->scale(ctx, *factor, &dy, &dx);
+    lt_op_views v;
+    LT_TRY(lt_op_grad_views(node, &v));
+    return v.be->scale(v.ctx, *factor, &v.in, &v.out);
 }
 
 const lt_op lt_op_scale = {
     .name = "scale",
     .config_bytes = sizeof(double),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer_same_shape,
+    .infer = lt_op_infer_same,
     .forward = scale_forward,
     .backward = scale_backward,
 };
 
 static lt_status shift_forward(lt_node *node)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
     const double *number = node->config;
-    lt_view x, y, one, all;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_node_scratch(node, y.dtype, LT_SCALAR, &one));
-    LT_TRY(be->fill(ctx, *number, &one));
-    LT_ASSERT(lt_view_broadcast(&one, y.shape, &all));
-    return be->add(ctx, &x, &all, &y);
+    lt_view one, all;
+    lt_op_views v;
+    LT_TRY(lt_op_forward_views(node, &v));
+    LT_TRY(lt_node_scratch(node, v.out.dtype, LT_SCALAR, &one));
+    LT_TRY(v.be->fill(v.ctx, *number, &one));
+    LT_ASSERT(lt_view_broadcast(&one, v.out.shape, &all));
+    return v.be->add(v.ctx, &v.in, &all, &v.out);
 }
 
 static lt_status shift_backward(lt_node *node)
@@ -220,7 +203,7 @@ const lt_op lt_op_shift = {
     .name = "shift",
     .config_bytes = sizeof(double),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer_same_shape,
+    .infer = lt_op_infer_same,
     .forward = shift_forward,
     .backward = shift_backward,
 };

@@ -120,12 +120,6 @@ lt_tensor *lt_masked_fill(lt_tape *tape, lt_tensor *x, lt_tensor *mask, double v
     return lt_op_run(tape, &lt_op_masked_fill, (lt_tensor *[]){x, mask}, 2, &value);
 }
 
-static lt_status infer_same(const lt_node *node, lt_desc *out)
-{
-    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
-    return LT_OK;
-}
-
 static lt_status forward_detach(lt_node *node)
 {
     lt_view x;
@@ -137,7 +131,7 @@ static lt_status forward_detach(lt_node *node)
 /* Without backward: the output has no gradient. */
 const lt_op lt_op_detach = {
     .name = "detach",
-    .infer = infer_same,
+    .infer = lt_op_infer_same,
     .forward = forward_detach,
 };
 
