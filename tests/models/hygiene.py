@@ -74,18 +74,16 @@ def patterns_are_limited(cwd):
         run(*TRAIN, "--freeze", pattern, "--max-steps", "1", "--output", pattern[1:3], cwd=cwd)
 
 
-def a_pipe_without_a_reader_is_an_error(cwd):
+def a_pipe_without_a_reader_is_silent(cwd):
     run(*TRAIN, "--max-steps", "1", "--output", "out", cwd=cwd)
     write_image(os.path.join(cwd, "a.bmp"), 20, 7)
     predict = [PROGRAM, "predict", "--weights", "out/model.safetensors", "a.bmp"]
-    for command, wanted in ([PROGRAM, "--help"], 0), (predict, ERROR):  # a reader of --help, such as head, may stop early
+    for command, wanted in ([PROGRAM, "--help"], 0), (predict, ERROR):  # a reader such as head may stop early
         ours, theirs = os.pipe()
         os.close(ours)
         p = subprocess.run(command, cwd=cwd, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=240)
         os.close(theirs)
-        said = [line for line in p.stderr.splitlines() if line.startswith("train_resnet50: ")]
-        assert p.returncode == wanted and len(said) == (wanted != 0), (p.returncode, p.stderr)
-        assert not said or "cannot write to standard output" in said[0], p.stderr
+        assert p.returncode == wanted and "train_resnet50: " not in p.stderr, (p.returncode, p.stderr)
     with open("/dev/full", "w") as full:
         p = subprocess.run(predict, cwd=cwd, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240)
     assert p.returncode == ERROR and "No space left on device" in p.stderr, p.stderr
@@ -221,7 +219,7 @@ def hostile_names_are_escaped(cwd):
 
 
 ROWS = [special_files_are_rejected_at_once, patterns_are_limited,
-        a_pipe_without_a_reader_is_an_error, sighup_and_sigusr1_save_a_checkpoint,
+        a_pipe_without_a_reader_is_silent, sighup_and_sigusr1_save_a_checkpoint,
         low_memory_and_stack_limits_end_no_run_late, a_run_on_the_cpu_loads_no_cuda,
         hostile_names_are_escaped]
 

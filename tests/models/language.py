@@ -248,6 +248,30 @@ def a_sample_may_be_longer_than_the_positions(cwd):
     assert sampled(cwd, "--tokens", "150", "--temperature", "1") == several[0], "a text depends on the other samples"
 
 
+def several_prompts_are_sampled_together(cwd):
+    """Each text is that which its prompt alone gives, whatever the lengths of the other prompts."""
+    made(cwd, "--tokenizer", "char", "--epochs", "4", "--max-steps", "0", "--lr", "0.03")
+    prompts = ["the qu", "o", "the lazy dog jumps"]
+    for flags in (["--temperature", "0"], ["--no-cache", "--top-k", "5", "--temperature", "0"], ["--temperature", "0", "--tokens", "70"]):
+        flags = ["--tokens", "30", *flags]
+        alone = [sampled(cwd, *flags, "--prompt", prompt) for prompt in prompts]
+        together = sampled(cwd, *flags, *(word for prompt in prompts for word in ("--prompt", prompt)))
+        assert together.split("---\n") == alone and all(text.startswith(p) for text, p in zip(alone, prompts)), (flags, together, alone)
+    flags = ["--tokens", "30", "--temperature", "1", "--prompt", "the", "--prompt", "o", "--count", "3"]
+    sizes = [sampled(cwd, *flags, "--batch-size", size) for size in ("1", "4", "16")]
+    assert len(set(sizes)) == 1 and len(set(sizes[0].split("---\n"))) == 6, sizes
+    for flags, all_tokens in (["--no-end-of-text"], True), ([], False):  # nearly uniform ids
+        random = [PROGRAM, "sample", "--weights", WEIGHTS, "--tokens", "300", "--temperature", "50", "--speed", "--count", "4", *flags]
+        said = subprocess.run(random, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True, timeout=60).stderr
+        assert ("1200 tokens, " in said) == all_tokens, (flags, said)
+    p = subprocess.run([PROGRAM, "sample", "--weights", WEIGHTS, "--batch-size", "0"], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert p.returncode == USAGE and "--batch-size: 0 is not in 1..65536" in p.stderr, p
+    p = subprocess.run([PROGRAM, "sample", "--weights", WEIGHTS, "--prompt", "a", "--prompt", "the ü"], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert p.returncode == ERROR and "--prompt" in p.stderr and not p.stdout, p  # no text before all prompts are known
+    p = subprocess.run(f"'{PROGRAM}' sample --weights {WEIGHTS} --tokens 1000000 --no-end-of-text | head -c 20", shell=True, cwd=cwd, capture_output=True, timeout=60)
+    assert len(p.stdout) == 20 and b"output" not in p.stderr, p  # ends with its reader
+
+
 def sampling_reports_missing_arguments(cwd):
     p = subprocess.run([PROGRAM, "sample"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and "--weights: missing" in p.stderr, p.stderr
@@ -431,7 +455,7 @@ COMMON = [evaluation_equals_that_of_training, the_perplexity_decreases, throughp
         a_target_ends_the_run, the_best_checkpoint_has_the_lowest_perplexity, reports_are_in_tokens,
         the_help_mentions_no_images, too_little_text_is_reported]
 BIGRAM = [every_token_counts_once_in_an_evaluation, a_program_adds_a_command]
-GPT = [sampling_with_a_cache_equals_sampling_without, a_sample_may_be_longer_than_the_positions, sampling_reports_missing_arguments,
+GPT = [sampling_with_a_cache_equals_sampling_without, a_sample_may_be_longer_than_the_positions, several_prompts_are_sampled_together, sampling_reports_missing_arguments,
        huggingface_weights_are_loaded, nanogpts_layout_is_read, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_rejected,
        masks_of_any_dtype_are_ignored, a_prompt_may_have_no_start_token, heads_must_divide_the_width, llama_variants_train_and_resume, steps_that_overflow_are_skipped,
        every_recipe_loads]

@@ -325,6 +325,24 @@ def the_speed_of_a_run_is_the_same_number_everywhere(cwd):
     assert len(steps) == 24 and abs(mean - float(speed)) <= 0.51, (mean, speed)
 
 
+def colours_are_for_terminals(cwd):
+    import pty
+    for env, coloured in ({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False):
+        ours, theirs = pty.openpty()
+        command = [PROGRAM, *NOISE, *SMALL, "--progress", "auto", "--max-steps", "2", "--eval-every", "0"]
+        with subprocess.Popen(command, cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", **env}) as p:
+            os.close(theirs)
+            said = b""
+            try:
+                while part := os.read(ours, 65536):
+                    said += part
+            except OSError:  # the program has ended
+                pass
+        os.close(ours)
+        assert p.returncode == OK and (b"\033[36m" in said) == coloured and b"epoch 1" in said, (env, said)
+    assert "\033" not in run(*NOISE, *SMALL, "--progress", "auto", "--max-steps", "2", cwd=cwd).stderr
+
+
 def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     config = run(*NOISE, "--model", "resnet18", "--num-workers", "2", "--opt", "adamw", "--smoothing", "0.2", "--gradient-accumulation-steps", "3",
                  "--print-config", cwd=cwd).stdout
@@ -336,7 +354,7 @@ def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     assert not piped.stderr and piped.stdout, piped
 
 
-ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
+ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, colours_are_for_terminals, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
         state_memory_limits_the_state_to_adams,
         errors_in_a_config_are_reported_even_if_overridden,
         a_different_class_count_suggests_reset_head, a_backbone_without_head_is_fine_tuned, counts_converted_to_floats_are_ignored,

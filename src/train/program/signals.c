@@ -56,7 +56,7 @@ int lt_signals_flush(const char *program, int code)
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout))
         return code;
-    if (!code)
+    if (!code && errno != EPIPE) /* a reader such as `head` had enough */
         fprintf(stderr, "%s: cannot write to standard output: %s\n", program,
                 errno ? strerror(errno) : "truncated");
     return code ? code : 1;
