@@ -7,11 +7,13 @@
  * decomposition, so it takes effect in every step, whatever precondition_frequency is. With
  * LT_EPSILON_RELATIVE epsilon is multiplied by the norm of v / c2, computed on the device, which is at
  * least its largest element; in blocks of several dimensions by its root mean square, as there the norm
- * may be thousands of times the largest element. */
+ * may be thousands of times the largest element. With LT_EPSILON_PSEUDO_INVERSE the power of a small v is 0;
+ * trace scaling multiplies v / c2 by its sum's power. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 
+#include <float.h>
 #include <math.h>
 
 static bool keeps_diagonal(const lt_block *b)
@@ -48,6 +50,61 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
+static double value_at(const lt_view *v, int64_t i)
+{
+    return v->dtype == LT_F64 ? ((const double *)v->data)[i] : (double)((const float *)v->data)[i];
+}
+
+static void set_value_at(const lt_view *v, int64_t i, double value)
+{
+    if (v->dtype == LT_F64)
+        ((double *)v->data)[i] = value;
+    else
+        ((float *)v->data)[i] = (float)value;
+}
+
+static void scale_by_trace(const lt_shampoo_config *c, const lt_view *v, int64_t count)
+{
+    double trace = 0;
+    for (int64_t i = 0; i < count; i++)
+        trace += value_at(v, i);
+    const double factor = lt_f64_pow(fmax(trace, c->epsilon), -c->trace_scaling);
+    for (int64_t i = 0; i < count; i++)
+        set_value_at(v, i, factor * value_at(v, i));
+}
+
+/* Replaces values up to the cutoff by infinity, whose inverse power is 0. */
+static void cut_small_values(const lt_shampoo_config *c, const lt_view *v, int64_t count)
+{
+    const double machine_eps = v->dtype == LT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    const double rtol = c->rank_rtol < 0 ? (double)count * machine_eps : c->rank_rtol;
+    double high = 0;
+    for (int64_t i = 0; i < count; i++)
+        high = fmax(high, value_at(v, i));
+    const double cutoff = fmax(rtol * high, c->rank_atol);
+    for (int64_t i = 0; i < count; i++)
+        if (value_at(v, i) <= cutoff)
+            set_value_at(v, i, (double)INFINITY);
+}
+
+bool lt_shampoo_needs_host_diagonal(const lt_shampoo *s)
+{
+    const lt_shampoo_config *c = &s->config;
+    const bool corrected = lt_shampoo_is_corrected(c);
+    return (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE && (s->has_diagonals || corrected))
+           || (c->trace_scaling > 0 && s->has_diagonals && !corrected);
+}
+
+void lt_shampoo_adjust_diagonal(const lt_shampoo *s, const lt_view *v)
+{
+    const lt_shampoo_config *c = &s->config;
+    const int64_t count = lt_shape_count(v->shape);
+    if (c->trace_scaling > 0 && !lt_shampoo_is_corrected(c))
+        scale_by_trace(c, v, count);
+    if (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
+        cut_small_values(c, v, count);
+}
+
 static bool add_epsilon(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
@@ -56,7 +113,7 @@ static bool add_epsilon(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
         job->factor.over = lt_shampoo_norm_at(s, (size_t)(b - s->block));
         job->factor.under = lt_shampoo_norm_at(s, s->count);
     }
-    job->alpha = s->config.epsilon;
+    job->alpha = s->config.epsilon_rule == LT_EPSILON_PSEUDO_INVERSE ? 0 : s->config.epsilon;
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE && b->region.shape.ndim > 1)
         job->alpha /= sqrt((double)lt_shape_count(b->region.shape));
     job->beta = 1;
@@ -88,6 +145,9 @@ lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch)
     if (!s->has_diagonals || lt_shampoo_is_before_start(s))
         return LT_OK;
     LT_TRY(lt_shampoo_run_rule(s, batch, correct_bias));
+    for (size_t i = batch.begin; i < batch.end && lt_shampoo_needs_host_diagonal(s); i++)
+        if (s->block[i].active && keeps_diagonal(&s->block[i]))
+            lt_shampoo_adjust_diagonal(s, lt_block_output_buffer(&s->block[i]));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
         LT_TRY(lt_shampoo_measure_norms(s, batch, keeps_diagonal)); /* norms of v / c2 */
     LT_TRY(lt_shampoo_run_rule(s, batch, add_epsilon));

@@ -26,10 +26,16 @@ CONDITION(decays_by_lr, lt_shampoo_decays_by_lr(c))
 CONDITION(is_corrected, lt_shampoo_is_corrected(c))
 CONDITION(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
 CONDITION(iterates, c->root_solver != LT_ROOT_EIGH)
+CONDITION(has_iterations, iterates(c) && c->root_solver != LT_ROOT_RATIONAL)
 CONDITION(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
 CONDITION(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
 CONDITION(has_factors, lt_shampoo_has_factors(c))
 CONDITION(has_start, has_factors(c) || c->grafting != LT_GRAFTING_NONE)
+CONDITION(weights_terms, has_factors(c) && c->beta2 < 1)
+CONDITION(corrects_bias, has_filter(c) || c->grafting == LT_GRAFTING_RMSPROP
+                             || (weights_terms(c) && !c->drop_weighting))
+CONDITION(counts_steps,
+          c->grafting == LT_GRAFTING_ADAM || (c->use_bias_correction && corrects_bias(c)))
 /* Without factors the frequency only defines the default of start_preconditioning_step. */
 CONDITION(has_frequency, has_factors(c) || (has_start(c) && c->start_preconditioning_step < 0))
 CONDITION(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
@@ -62,6 +68,9 @@ static void replace_unsuited_solver(void *config)
 #define READ_IF(is, text, value)  .is_read = (is), .needs = (text), .neutral = (value)
 /* The neutral value is that of the preset "recommended". */
 #define NEEDS_FACTORS(value) READ_IF(has_factors, "a --preconditioner with factors", value)
+/* Moments that use_bias_correction corrects. */
+#define BIASED \
+    "--beta1 above 0, --grafting rmsprop, or factors with --beta2 below 1 and without --drop-weighting"
 
 /* clang-format off */
 static const lt_optim_field fields[] = {
@@ -83,8 +92,8 @@ static const lt_optim_field fields[] = {
 {"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .write = lt_shampoo_write_exponents, .meta = "[ORDER:]E,...", NEEDS_FACTORS(0), .help = "exponent e of A^(-e) for all factors or, with ORDER:, per dimension of blocks with ORDER dimensions (0: not preconditioned); default: 1/(2*order), with --preset transformer 2:0.5,0.5"},
 {"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored_dims, .read = lt_shampoo_read_ignored_dims, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .rare = true, .help = "with eigenvalue_corrected: dimensions, of blocks with ORDER dimensions, that are not rotated into an eigenbasis"},
 {"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "keep only the diagonal of the factor in blocks with one dimension"},
-{"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
-{"per_param_steps", FLAG(per_param_steps), .rare = true, .help = "count steps for bias correction per parameter, those with a gradient, as AdamW; default: all steps, as Meta's Shampoo"},
+{"use_bias_correction", FLAG(use_bias_correction), READ_IF(corrects_bias, BIASED, 1), .help = "correct moments for their start at zero"},
+{"per_param_steps", FLAG(per_param_steps), READ_IF(counts_steps, "--use-bias-correction, with " BIASED ", or --grafting adam", 0), .rare = true, .help = "count steps for bias correction per parameter, those with a gradient, as AdamW; default: all steps, as Meta's Shampoo"},
 {"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .rare = true, .help = "weight decay per step: lr*wd*w (decoupled), wd*w in the gradient (l2), lr^2/peak_lr*wd*w (corrected), lr/peak_lr*wd*w (independent)"},
 {"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .rare = true, .help = "peak learning rate for corrected and independent weight decay; 0: --lr"},
 {"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|spectral|sign"), .help = "preconditioner: inverse roots, stored as matrices (root) or eigenvectors (eigendecomposed); a second moment in the eigenbasis (eigenvalue_corrected: SOAP); factors by KL minimization (kl, kl_eigendecomposed); without factors orthogonal updates (spectral) or signs (sign)"},
@@ -102,13 +111,13 @@ static const lt_optim_field fields[] = {
 {"one_sided", .type = LT_FIELD_LIST, .set = lt_shampoo_set_one_sided, .read = lt_shampoo_read_one_sided, .meta = "REGEX", .help = "tables of rows, such as embeddings, in which only the last dimension has a factor"},
 {"diagonal", .type = LT_FIELD_LIST, .set = lt_shampoo_set_diagonal, .read = lt_shampoo_read_diagonal, .meta = "REGEX", NEEDS_FACTORS(0), .help = "parameters that keep only the diagonal of their factors, such as large embeddings"},
 {"trace_scaling", REAL(trace_scaling, HUGE_VAL), NEEDS_FACTORS(0), .rare = true, .help = "power of the trace by which a factor is divided"},
-{"drop_weighting", FLAG(drop_weighting), NEEDS_FACTORS(0), .rare = true, .help = "add new terms to the factors with weight 1 instead of 1 - beta2"},
+{"drop_weighting", FLAG(drop_weighting), READ_IF(weights_terms, "a --preconditioner with factors and --beta2 below 1", 0), .rare = true, .help = "add new terms to the factors with weight 1 instead of 1 - beta2"},
 {"merge_order", CHOICE(merge_order, "backward|forward"), .help = "order in which small dimensions merge; forward: as in the 2023 release"},
 {"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), NEEDS_FACTORS(3), .rare = true, .help = "consecutive failed refreshes of a block before --shampoo-on-failure applies"},
 {"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), NEEDS_FACTORS(LT_ON_FAILURE_KEEP), .rare = true, .help = "after more failures than tolerated: abort the run, keep the block's old roots, or use its factors' diagonals"},
 {"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|rational"), .derive = replace_unsuited_solver, NEEDS_FACTORS(LT_ROOT_EIGH), .help = "algorithm for inverse roots or eigenbases"},
 {"solver_tolerance", REAL(solver_tolerance, 1), .below = true, READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "largest accepted residual of a root; 0: the solver's default"},
-{"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "most iterations of the solver; 0: the solver's default"},
+{"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(has_iterations, "a --root-solver with iterations: newton, higher_order, newton_db, qr", 0), .rare = true, .help = "most iterations of the solver; 0: the solver's default"},
 {"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .rare = true, .help = "with higher_order: terms of its series, 2 to 6; 0: 3"},
 {"refresh", CHOICE(refresh_timing, "reference|staggered|async"), NEEDS_FACTORS(LT_REFRESH_STAGGERED), .help = "schedule of refreshes: all blocks every --precondition-frequency updates (reference), a share of them in each update (staggered), or on other threads, used one period later (async)"},
 {"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), NEEDS_FACTORS(0), .help = "format of factors and inverse roots between updates; below f32 factors are stored as Cholesky factors, in int8 and int4 with a 4-bit residual; int4 stores roots in int8"},

@@ -90,6 +90,12 @@ static lt_status check_needs_host_memory(const lt_shampoo *s)
         return lt_fail(LT_E_UNSUPPORTED,
                        "shampoo: factor_frequency %" PRId64 " must be 1 on backend %s",
                        c->factor_frequency, s->base.device->backend->name);
+    if (lt_shampoo_needs_host_diagonal(s) && !lt_optim_backend(&s->base, &ctx)->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "shampoo: epsilon_rule pseudo_inverse of diagonals or with "
+                       "eigenvalue_corrected, and trace_scaling of diagonals, need the CPU: "
+                       "backend %s has no kernel for them",
+                       s->base.device->backend->name);
     if (!lt_shampoo_compresses_factors(c))
         return LT_OK;
     return lt_quantized_check_device(s->base.device, c->packed_factors ? "shampoo: packed_factors"
@@ -99,7 +105,6 @@ static lt_status check_needs_host_memory(const lt_shampoo *s)
 static lt_status init_shampoo(lt_shampoo *s)
 {
     LT_TRY(check_backend(s));
-    LT_TRY(check_needs_host_memory(s));
     LT_TRY(partition_and_allocate(s));
     LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master_dtype(s->base.device),
                          LT_SHAPE(1)));
@@ -107,6 +112,7 @@ static lt_status init_shampoo(lt_shampoo *s)
     LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
                          LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
     make_blocks(s);
+    LT_TRY(check_needs_host_memory(s));
     LT_TRY(check_solver_for_exponents(s));
     return lt_shampoo_assign_phases(s, lt_shampoo_refresh_elements(s->base.device));
 }

@@ -82,21 +82,11 @@ static void merge_dims(const lt_shampoo_config *c, lt_partition *partition, lt_s
                               && partition->merged.shape.dim[d] > partition->limit;
 }
 
-/* Chooses a diagonal preconditioner on request, for vectors, and where no dimension may have a factor. */
-static lt_status choose_diagonal(const lt_shampoo_config *c, lt_partition *partition,
-                                 const lt_param *param, bool asked)
+/* Returns true for a diagonal preconditioner: on request, for vectors, and where no dimension may have a factor. */
+static bool has_diagonal(const lt_shampoo_config *c, const lt_partition *partition, bool asked)
 {
-    partition->diagonal =
-        asked || (partition->merged.shape.ndim && !lt_partition_count_factor_dims(partition))
-        || (c->diagonal_vectors && partition->merged.shape.ndim == 1);
-    if (!partition->diagonal || c->preconditioner == LT_PRECONDITIONER_CORRECTED
-        || (c->epsilon_rule != LT_EPSILON_PSEUDO_INVERSE && !(c->trace_scaling > 0)))
-        return LT_OK;
-    return lt_fail(LT_E_ARG,
-                   "shampoo: %s has a diagonal preconditioner, which is damped by epsilon alone "
-                   "and contradicts %s",
-                   param->name,
-                   c->trace_scaling > 0 ? "trace_scaling" : "epsilon_rule pseudo_inverse");
+    return asked || (partition->merged.shape.ndim && !lt_partition_count_factor_dims(partition))
+           || (c->diagonal_vectors && partition->merged.shape.ndim == 1);
 }
 
 /* Computes the partition of each slot. one_sided, diagonal: workspace, one flag per slot. */
@@ -109,10 +99,10 @@ static lt_status partition_all(const lt_shampoo_config *c, const lt_optim *optim
     LT_TRY(lt_name_regex_match(&c->one_sided, "shampoo: one_sided", optim, one_sided));
     LT_TRY(lt_name_regex_match(&c->diagonal, "shampoo: diagonal", optim, diagonal));
     for (size_t i = 0; i < optim->count; i++) {
-        const lt_param *param = optim->slot[i].param;
-        const lt_shape shape = shape_of_part(&partition[i], lt_tensor_shape(param->value));
+        const lt_shape shape =
+            shape_of_part(&partition[i], lt_tensor_shape(optim->slot[i].param->value));
         merge_dims(c, &partition[i], shape, one_sided[i] && !diagonal[i]);
-        LT_TRY(choose_diagonal(c, &partition[i], param, diagonal[i]));
+        partition[i].diagonal = has_diagonal(c, &partition[i], diagonal[i]);
     }
     return LT_OK;
 }

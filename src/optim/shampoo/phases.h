@@ -35,6 +35,10 @@ lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch);
 /* For diagonal blocks: updates v; multiplies p by its power. */
 lt_status lt_shampoo_update_diagonals(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch);
+/* Returns true if diagonals, or second moments in an eigenbasis, are adjusted in the host's memory; adjusts one, v / c2:
+ * trace scaling, and infinity for values whose pseudo-inverse is 0. */
+bool lt_shampoo_needs_host_diagonal(const lt_shampoo *s);
+void lt_shampoo_adjust_diagonal(const lt_shampoo *s, const lt_view *v);
 /* Replaces p by its orthogonal factor, or by its signs: spectral.c. */
 lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_replace_by_signs(lt_shampoo *s, lt_block_batch batch);

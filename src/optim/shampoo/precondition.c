@@ -69,6 +69,36 @@ static bool update_eigenbasis_moment(const lt_shampoo *s, lt_block *b, lt_vec_jo
     return true;
 }
 
+/* output buffer = E / c2 */
+static bool correct_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->factor = lt_shampoo_bias_correction(s, b);
+    job->a = lt_tensor_view(b->corrected);
+    job->y = *lt_block_output_buffer(b);
+    return true;
+}
+
+/* p / (E / c2)^power, 0 where the pseudo-inverse is 0; E / c2 is in the output buffer. */
+static bool divide_by_adjusted_power(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->op = LT_VEC_POW;
+    job->beta = 1;
+    job->delta = b->region.shape.ndim ? b->factor[0].exponent : 0.5;
+    job->a = b->p;
+    job->b = job->y = *lt_block_output_buffer(b);
+    return true;
+}
+
+static lt_status divide_by_pseudo_power(lt_shampoo *s, lt_block_batch batch)
+{
+    LT_TRY(lt_shampoo_run_rule(s, batch, correct_moment));
+    for (size_t i = batch.begin; i < batch.end; i++)
+        if (s->block[i].active)
+            lt_shampoo_adjust_diagonal(s, lt_block_output_buffer(&s->block[i]));
+    return lt_shampoo_run_rule(s, batch, divide_by_adjusted_power);
+}
+
 /* p / ((E / c2)^power + epsilon), out of place: p may be u. */
 static bool divide_by_moment_power(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
@@ -95,7 +125,9 @@ static lt_status rotate_and_update_moment(lt_shampoo *s, lt_block_batch batch)
 static lt_status precondition_in_eigenbasis(lt_shampoo *s, lt_block_batch batch)
 {
     LT_TRY(lt_shampoo_rotate_to_basis(s, batch, false));
-    LT_TRY(lt_shampoo_run_rule(s, batch, divide_by_moment_power));
+    LT_TRY(lt_shampoo_needs_host_diagonal(s)
+               ? divide_by_pseudo_power(s, batch)
+               : lt_shampoo_run_rule(s, batch, divide_by_moment_power));
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);
     return lt_shampoo_rotate_to_basis(s, batch, true);

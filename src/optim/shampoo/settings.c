@@ -224,21 +224,11 @@ static lt_status check_start(const lt_shampoo_config *c)
 
 static lt_status check_contradictions(const lt_shampoo_config *c)
 {
-    bool corrected = lt_shampoo_is_corrected(c);
-    bool pseudo = c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE;
-    if (!(c->epsilon > 0) && !pseudo)
-        return lt_fail(LT_E_ARG, "shampoo: epsilon 0 is not in (0,inf); only epsilon_rule "
-                                 "pseudo_inverse allows 0");
-    if (corrected)
+    if (!(c->epsilon > 0) && c->epsilon_rule != LT_EPSILON_PSEUDO_INVERSE)
+        return lt_fail(LT_E_ARG, "shampoo: epsilon 0 is not in (0,inf), as a factor of less than "
+                                 "full rank has no inverse; epsilon_rule pseudo_inverse allows 0");
+    if (lt_shampoo_is_corrected(c))
         LT_TRY(check_one_exponent_per_block(c));
-    if (corrected && pseudo)
-        return lt_fail(LT_E_ARG, "shampoo: epsilon_rule pseudo_inverse contradicts preconditioner "
-                                 "eigenvalue_corrected, which takes no inverse of a factor");
-    if (c->diagonal_vectors && !corrected && (pseudo || c->trace_scaling > 0))
-        return lt_fail(LT_E_ARG,
-                       "shampoo: diagonal_vectors contradicts %s: a diagonal is damped "
-                       "by epsilon alone",
-                       pseudo ? "epsilon_rule pseudo_inverse" : "trace_scaling");
     if (lt_shampoo_decays_by_lr(c) && !(c->peak_lr > 0 && isfinite(c->peak_lr)))
         return lt_fail(LT_E_ARG, "shampoo: peak_lr %g is not in (0,inf)", c->peak_lr);
     return LT_OK;

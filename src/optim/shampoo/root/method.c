@@ -91,7 +91,8 @@ lt_status lt_root_check(const lt_shampoo_config *c, double exponent, const char 
         return lt_fail(
             LT_E_ARG, "%s: root_solver %s computes %s, but the preconditioner needs %s: use eigh",
             optim, name, m->roots ? "roots" : "eigenvectors", m->roots ? "eigenvectors" : "roots");
-    if (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE && c->root_solver != LT_ROOT_EIGH)
+    if (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE && c->root_solver != LT_ROOT_EIGH
+        && c->preconditioner != LT_PRECONDITIONER_CORRECTED)
         return lt_fail(LT_E_ARG,
                        "%s: root_solver %s computes no eigenvalues, which epsilon_rule "
                        "pseudo_inverse needs: use eigh",
