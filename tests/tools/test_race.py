@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from reproduce_support import ERROR, OK, ROOT, USAGE, call, options, read, run_rows, write  # noqa: E402
 from race_lib import main as tool  # noqa: E402
-from race_lib.result import Result  # noqa: E402
+from race_lib.result import Result, cpu_seconds  # noqa: E402
 from race_lib.task import find_task  # noqa: E402
 from reproduce_lib.stats import sign_flip  # noqa: E402
 
@@ -136,14 +136,15 @@ def a_killed_run_has_the_hashes_of_an_unbroken_one(cwd):
 
 def made(task, rows, status="done", env=(), seed=1):
     """A result with rows of (step, top-1)."""
-    return Result(task, seed, {"status": status, "epoch_keys": ["step", "val_top1", "val_loss", "seconds"], "epochs": [[*row, 50 - row[1], 2.0] for row in rows],
-                               "config": {"threads": "3"}, "env": dict(env), "optimizer_bytes": 1, "hashes": [[0, "a"]]})
+    return Result(task, seed, {"status": status, "config": {}, "epoch_keys": ["step", "val_top1", "val_loss", "cpu_seconds"],
+                               "epochs": [[*row, 50 - row[1], cpu] for row, cpu in zip(rows, (6, 12, 2, 12))], "env": dict(env), "optimizer_bytes": 1, "hashes": [[0, "a"]]})
 
 
 def scores_are_of_the_first_evaluation_at_the_target(cwd):
     task = find_task(own_task(cwd))
     run = made(task, [(4, 25.9), (8, 26), (12, 20), (16, 30)])
     assert (run.steps, run.core_seconds, run.all_core_seconds, run.final) == (8, 12.0, 24.0, 30), vars(run)
+    assert cpu_seconds([{"seconds": 2.0, "eval_seconds": 1.0}], 3) == [9.0]
     assert not made(task, [(4, 25), (20, 30)]).is_reached(), "reached after the last step of the budget"
     assert made(task, [(4, 30)], "diverged").final == 0
     loss = find_task(own_task(cwd, "lower", metric="loss", target=24))

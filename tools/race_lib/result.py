@@ -10,7 +10,7 @@ from reproduce_lib.plan import PlanError
 from reproduce_lib.store import read_json
 from report_lib.records import read_settings
 
-KEYS = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
+KEYS = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds", "cpu_seconds")
 ENV = ("version", "git_commit", "compiler", "build", "jpeg", "cpu", "cpu_model", "cpu_isa", "cpu_threads", "os")
 PLACES = ("data", "output", "plugin")  # keys of a config that are paths
 BUILD = ("version", "git_commit", "compiler")  # the keys of ENV by which builds are told apart
@@ -41,13 +41,22 @@ def summarize(cell, folder, status):
             "weights_sha256": sha256_of(os.path.join(folder, "model.safetensors"))}
 
 
+def cpu_seconds(rows, threads):
+    """CPU seconds of each epoch with its evaluation. A record has those since the start of its process: a resumed run begins at
+    0 again. Programs that do not record them: seconds times threads."""
+    if any(row.get("cpu_seconds") is None for row in rows):
+        return [threads * ((row["seconds"] or 0.0) + (row["eval_seconds"] or 0.0)) for row in rows]
+    totals = [row["cpu_seconds"] for row in rows]
+    return [total - before if total >= before else total for before, total in zip([0.0, *totals], totals)]
+
+
 def build_of(env):
     return ", ".join(f"{key} {env[key]}" for key in BUILD if key in env)
 
 
 class Result:
-    """A result and its score. steps: at the first evaluation that reached the target, inf if none did; core_seconds: of
-    training up to there; curve: [(step, score)]; final: the last score. verified: [(build, processor)] of equal repetitions."""
+    """A result and its score. steps: at the first evaluation that reached the target, inf if none did; core_seconds: of the
+    process up to there; curve: [(step, score)]; final: the last score. verified: [(build, processor)] of equal repetitions."""
 
     def __init__(self, task, seed, content, verified=None):
         self.seed, self.content, metric = seed, content, task.metric
@@ -56,9 +65,9 @@ class Result:
         is_whole = content["status"] == "done" and self.curve
         self.final = self.curve[-1][1] if is_whole else metric.worst
         self.steps = next((step for step, score in self.curve if score >= task.target and step <= task.max_steps), math.inf)
-        threads = int(content["config"].get("threads", "0")) or content["env"].get("cpu_threads", 1)
-        self.core_seconds = threads * sum(r["seconds"] or 0.0 for r in rows if r["step"] <= self.steps)
-        self.all_core_seconds = threads * sum(r["seconds"] or 0.0 for r in rows)
+        spent = cpu_seconds(rows, int(content["config"].get("threads", "0")) or content["env"].get("cpu_threads", 1))
+        self.core_seconds = sum(s for s, r in zip(spent, rows) if r["step"] <= self.steps)
+        self.all_core_seconds = sum(spent)
         self.bytes = content["optimizer_bytes"]
         self.last_hash = content["hashes"][-1][1] if content["hashes"] else ""
         self.build, is_equal = build_of(content["env"]), verified and verified["sha256"] == self.last_hash

@@ -450,7 +450,7 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     const lt_checkpoint_state *now = &l->state->now;
     const lt_task_ops *task = task_of(l);
     const lt_task_sums sums = lt_train_state_sums(l->state, task);
-    enum { EXTRA = INPUT_VALUES + 1 + EVALUATION_VALUES, ALL = 2 * (LT_TASK_METRICS + 1) };
+    enum { EXTRA = INPUT_VALUES + 2 + EVALUATION_VALUES, ALL = 2 * (LT_TASK_METRICS + 1) };
     lt_metric extra[EXTRA], training[LT_TASK_METRICS + 1], shown[ALL + 2 + EXTRA];
     lt_epoch_metrics all = {.count = 0};
     const size_t count = train_metrics(l, &sums, training);
@@ -470,7 +470,8 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     lt_train_input_metrics(l->input, extra);
     extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
                                       (double)lt_optim_state_bytes(l->parts.optim)};
-    lt_evaluation_sample_metrics(e, extra + INPUT_VALUES + 1);
+    extra[INPUT_VALUES + 1] = (lt_metric){"cpu_seconds", lt_clock_process_cpu_seconds()};
+    lt_evaluation_sample_metrics(e, extra + INPUT_VALUES + 2);
     lt_train_input_log_bottleneck(l->input, l->run, now->epoch, now->epoch_seconds);
     LT_TRY(lt_run_epoch(l->run, &record));
     memcpy(shown, all.metric, all.count * sizeof *shown);
