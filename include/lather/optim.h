@@ -74,7 +74,7 @@ LT_API size_t lt_optim_state_bytes(const lt_optim *optim);
 
 /** Settings of one parameter that override the optimizer's. */
 typedef struct lt_optim_group {
-    double lr_scale;     /**< factor of the step's lr */
+    double lr_scale;     /**< factor of the step's lr; NaN: keeps it */
     double weight_decay; /**< replaces the optimizer's weight decay; NaN: keeps it */
 } lt_optim_group;
 /** Applies the overrides to the parameter of that name. Errors: LT_E_ARG (no such parameter). */

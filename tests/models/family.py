@@ -88,6 +88,10 @@ def fine_tuning_with_a_new_head(cwd):
     assert "over 48 images" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
 
 
+def layer_decay_needs_blocks(cwd):
+    fails(*NOISE, *QUIET, "--max-steps", "1", "--layer-decay", "0.5", cwd=cwd, code=USAGE, says="--layer-decay: no parameter has a block's name, such as layer1.0.")
+
+
 def a_text_flag_overrides_the_weights(cwd):
     made(cwd, "--note", "first")
     run(*NOISE, *QUIET, "--max-steps", "1", "--weights", WEIGHTS, "--note", "second", "--output", "fine", cwd=cwd)
@@ -136,7 +140,7 @@ def two_ranks_train_with_local_steps(cwd):
 
 ROWS = [evaluation_equals_that_of_training, training_on_fashion_mnist_succeeds, a_resumed_run_is_bitwise_identical,
         a_resume_uses_the_checkpoints_model, predict_supports_the_family, inputs_without_augmentation_equal_those_of_evaluation, the_family_has_recipes,
-        fine_tuning_with_a_new_head, a_text_flag_overrides_the_weights,
+        fine_tuning_with_a_new_head, layer_decay_needs_blocks, a_text_flag_overrides_the_weights,
         a_text_too_long_for_the_weights_is_rejected, unsupported_commands_are_reported,
         batch_norm_flags_are_rejected, duplicate_option_names_are_rejected, two_ranks_train_with_local_steps]
 

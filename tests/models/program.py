@@ -37,6 +37,40 @@ def a_resumed_run_is_bitwise_identical(cwd):
     assert digest(other[0]) != digest(other[1]), "the seed changes nothing"
 
 
+def largest_changes(cwd, folder, before, names):
+    """Index and value of the largest change of each parameter since `before`."""
+    after = read_safetensors(os.path.join(cwd, folder, "model.safetensors"))
+    found = {}
+    for name in names:
+        changes = [b - a for a, b in zip(*(array.array("f", w[name][2]) for w in (before, after)))]
+        found[name] = max(enumerate(changes), key=lambda one: abs(one[1]))
+    return found
+
+
+def layers_learn_at_the_rates_of_timm(cwd):
+    """One step of SGD: the ratio of updates with and without --layer-decay is the scale that timm gives."""
+    with open(os.path.join(SOURCE, "tests/golden/layer_decay.json")) as f:
+        golden = json.load(f)
+    scales, depth = golden[NAME], ["--depth", "4"] if NAME == "train_vit" else ["--arch", "resnet18", "--no-zero-init-last"]
+    flags = [*NOISE, *SMALL, *depth, "--optim", "sgd", "--momentum", "0", "--weight-decay", "0", "--warmup-epochs", "0", "--sched", "constant",
+             "--eval-every", "-1"]
+    run(*flags, "--lr", "0.1", "--max-steps", "4", "--output", "made", cwd=cwd)  # so that no layer is zero
+    flags += ["--max-steps", "1", "--weights", "made/model.safetensors"]
+    run(*flags, "--lr", "1", "--output", "plain", cwd=cwd)
+    decay = ["--layer-decay", str(golden["decay"])]
+    last = "heads.head" if NAME == "train_vit" else "fc"
+    run(*flags, "--lr", "1", *decay, "--param-group", f"^{last}:lr=0.5", "--param-group", ".*:weight_decay=0", "--output", "decayed", cwd=cwd)
+    before = read_safetensors(os.path.join(cwd, "made", "model.safetensors"))
+    plain, decayed = (largest_changes(cwd, folder, before, scales) for folder in ("plain", "decayed"))
+    for name, scale in scales.items():
+        scale *= 0.5 if name.startswith(last) else 1  # its own group's, not --layer-decay's
+        (i, change), after = plain[name], decayed[name]
+        assert abs(change) > 1e-4, (name, change)
+        assert i == after[0] and abs(after[1] / change - scale) <= 1e-3 * scale + 1e-6 / abs(change), (name, change, after, scale)
+    for value in "1.5", "-1", "x":
+        fails(*flags, "--layer-decay", value, cwd=cwd, code=USAGE, says="--layer-decay: ")
+
+
 def input_sizes_follow_the_schedule(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "3", "--keep", "0", "--image-size-schedule", "0:8,1:12,2:16", "--amp", "bf16",
              "--repeated-aug", "3", "--augment", "imagenet"]
@@ -689,7 +723,7 @@ def running_ahead_changes_no_result(cwd):
 
 
 ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_training, running_ahead_changes_no_result, the_memory_estimate_is_within_a_factor_of_two, outputs_are_recomputed_if_memory_is_scarce, a_resumed_run_is_bitwise_identical,
-        input_sizes_follow_the_schedule, a_resume_with_pending_roots_is_bitwise_identical, muon_records_its_time, tf32_is_f32_on_the_cpu, resume_takes_a_path_or_starts_new,
+        layers_learn_at_the_rates_of_timm, input_sizes_follow_the_schedule, a_resume_with_pending_roots_is_bitwise_identical, muon_records_its_time, tf32_is_f32_on_the_cpu, resume_takes_a_path_or_starts_new,
         a_signal_saves_a_checkpoint_and_exits_with_3, an_interrupted_evaluation_is_repeated_on_resume, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_contain_class_names_and_normalization,
@@ -703,7 +737,7 @@ ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_tra
 # Rows that hold for any network; those that hardly depend on it run only with --full.
 if NAME != "train_resnet50":
     ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_training, running_ahead_changes_no_result, a_resumed_run_is_bitwise_identical, a_resume_with_pending_roots_is_bitwise_identical,
-            eight_images_are_overfit, evaluation_saves_logits_in_file_order, a_run_without_finite_gradients_stops]
+            layers_learn_at_the_rates_of_timm, eight_images_are_overfit, evaluation_saves_logits_in_file_order, a_run_without_finite_gradients_stops]
     ROWS += map(full, [resume_takes_a_path_or_starts_new, a_signal_saves_a_checkpoint_and_exits_with_3, an_interrupted_evaluation_is_repeated_on_resume,
                        prediction_prints_the_top_classes, the_final_weights_are_the_average, the_config_file_is_reloadable, caches_change_nothing, tar_files_and_packs_train_and_evaluate])
 

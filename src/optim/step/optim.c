@@ -135,7 +135,7 @@ void lt_optim_allow_rounded_grads(lt_optim *self, bool on)
 
 lt_status lt_optim_set_group(lt_optim *optim, const char *param, lt_optim_group group)
 {
-    if (!(group.lr_scale >= 0 && isfinite(group.lr_scale)))
+    if (group.lr_scale < 0 || isinf(group.lr_scale))
         return lt_fail(LT_E_ARG, "%s: lr_scale %g of %s is not a number >= 0", optim->ops->name,
                        group.lr_scale, param);
     if (group.weight_decay < 0 || isinf(group.weight_decay))
@@ -145,7 +145,8 @@ lt_status lt_optim_set_group(lt_optim *optim, const char *param, lt_optim_group 
         lt_slot *slot = &optim->slot[i];
         if (strcmp(slot->param->name, param) != 0)
             continue;
-        slot->lr_scale = group.lr_scale;
+        if (!isnan(group.lr_scale))
+            slot->lr_scale = group.lr_scale;
         if (!isnan(group.weight_decay))
             slot->weight_decay = group.weight_decay;
         return LT_OK;

@@ -471,7 +471,7 @@ static lt_status open_optimizer(lt_trainer *t)
     arguments *a = &t->line.args;
     const lt_params *params = &t->model.params;
     LT_TRY(lt_trainer_open_optimizer(&t->optim, a, params, 0));
-    LT_TRY(lt_param_groups_apply(params, t->optim, a->optim.lr, &a->groups.param_group));
+    LT_TRY(lt_param_groups_apply(params, t->optim, a->optim.lr, &a->groups));
     return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
 

@@ -382,7 +382,7 @@ lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arg
     const lt_params *params = &m->params; /* whole ones, or shards */
     LT_TRY(r->mesh ? make_mesh_optimizer(s, optim, &params, a, r)
                    : lt_trainer_open_optimizer(optim, a, params, r->rank));
-    LT_TRY(lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups.param_group));
+    LT_TRY(lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups));
     return shard_optimizer_state(s, *optim, a, r, m->tape);
 }
 

@@ -1,4 +1,5 @@
-/* --freeze, --freeze-bn and --param-group: settings of parameters whose names match a regular expression. */
+/* --freeze, --freeze-bn and --param-group: settings of parameters whose names match a regular expression. --layer-decay:
+ * learning rates by depth, as those of timm's param_groups_layer_decay() (Clark et al., "ELECTRA", ICLR 2020). */
 
 #include "base/pattern.h"
 #include "program.h"
@@ -10,12 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OF group_options
+/* Names of blocks of residual networks, vision transformers and GPT. */
+#define BLOCKS "^(layer[0-9]+[.][0-9]+|encoder[.]layers[.]encoder_layer_[0-9]+|h[.][0-9]+)[.]"
+#define OF     group_options
 /* clang-format off */
 static const lt_option rows[] = {
 {"Model", LIST("freeze", freeze), .meta = "REGEX", .common = true, .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of their batch norms still change without --freeze-bn"},
 {"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, weight and bias, and normalize with them in training"},
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "settings of parameters whose name matches; lr is absolute, replaces --lr, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
+{"Optimizer", NUM("layer-decay", layer_decay, 0, 1), .value = "1", .help = "factor of the learning rate from each block to the one before it, as timm's: 1 for the last layer, X for the last block and the norm after it, X^2 before; --param-group's lr replaces it"},
 };
 /* clang-format on */
 OPTION_TABLE(lt_group_option_table, group_options, rows)
@@ -86,7 +90,7 @@ static lt_status parse_group(double lr, const char *text, char *pattern, lt_opti
     LT_TRY(lt_pattern_check_length("--param-group", (size_t)(colon - text)));
     memcpy(pattern, text, (size_t)(colon - text));
     pattern[colon - text] = 0;
-    *group = (lt_optim_group){.lr_scale = 1, .weight_decay = (double)NAN};
+    *group = (lt_optim_group){.lr_scale = (double)NAN, .weight_decay = (double)NAN};
     for (const char *item = colon + 1; *item;) {
         char *end;
         const char *equal = strchr(item, '=');
@@ -130,10 +134,45 @@ static lt_status apply_group(const lt_params *params, lt_optim *optim, double lr
                  : lt_fail(LT_E_ARG, "--param-group: no parameter matches '%s'", pattern_text);
 }
 
-lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
-                                const lt_option_list *groups)
+/* Goes from the last parameter to the first: the last layer, norms after the blocks, the blocks, the stem. */
+static lt_status decay_layers(const lt_params *params, lt_optim *optim, double decay,
+                              const regex_t *block_name)
 {
-    for (size_t i = 0; i < groups->count; i++)
-        LT_TRY(apply_group(params, optim, lr, groups->item[i]));
-    return LT_OK;
+    const lt_param *last = params->item[params->count - 1];
+    const char *block = "";
+    double of_block = 1;
+    size_t length = 0; /* bytes of the block's name; 0 before the last block */
+    for (size_t i = params->count; i--;) {
+        const lt_param *p = params->item[i];
+        regmatch_t found[2];
+        const bool is_block = !regexec(block_name, p->name, 2, found, 0);
+        if (is_block && strncmp(p->name, block, length + 1) != 0) {
+            length = (size_t)found[1].rm_eo;
+            block = p->name;
+            of_block *= decay;
+        }
+        const bool is_last = !length && are_siblings(p, last);
+        const double scale = is_block ? of_block : is_last ? 1 : of_block * decay;
+        if (lt_param_is_trained(p))
+            LT_TRY(lt_optim_set_group(optim, p->name, (lt_optim_group){scale, (double)NAN}));
+    }
+    return length ? LT_OK
+                  : lt_fail(LT_E_ARG, "--layer-decay: no parameter has a block's name, such as "
+                                      "layer1.0., encoder.layers.encoder_layer_0. or h.0.");
+}
+
+lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
+                                const group_options *o)
+{
+    regex_t blocks;
+    lt_status st = LT_OK;
+    if (o->layer_decay < 1) {
+        if (regcomp(&blocks, BLOCKS, REG_EXTENDED))
+            return lt_fail(LT_E_NOMEM, "--layer-decay: no memory for a pattern");
+        st = decay_layers(params, optim, o->layer_decay, &blocks);
+        regfree(&blocks);
+    }
+    for (size_t i = 0; i < o->param_group.count && !st; i++)
+        st = apply_group(params, optim, lr, o->param_group.item[i]);
+    return st;
 }

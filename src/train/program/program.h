@@ -95,21 +95,22 @@ typedef struct early_stop {
  * evaluate the metric). */
 lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const lt_task_ops *task);
 
-/* --- param_groups.c: --param-group and --freeze --- */
+/* --- param_groups.c: --param-group, --layer-decay and --freeze --- */
 
 typedef struct group_options {
     lt_option_list freeze, param_group;
     bool freeze_bn;
+    double layer_decay;
 } group_options;
 lt_option_table lt_group_option_table(group_options *o);
 
 /* --freeze: freezes parameters that match the patterns; norms (--freeze-bn): batch norms among them keep their
  * statistics. Call before the optimizer is made. Errors: LT_E_ARG. */
 lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patterns, bool norms);
-/* --param-group: sets learning rate and weight decay of matching parameters; lr: that of the others. Errors:
+/* --layer-decay and --param-group: sets learning rate and weight decay of parameters; lr: that of the others. Errors:
  * LT_E_ARG. */
 lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
-                                const lt_option_list *groups);
+                                const group_options *o);
 
 /* --- schedule.c: the learning rate of each step --- */
 
