@@ -166,6 +166,9 @@ def entries_of_other_builds_are_marked(cwd):
     race("verify", "smoke", "shampoo", cwd=cwd)
     race("board", cwd=cwd)
     assert "Another build" not in read(cwd, "runs", "race", "results.md"), "a verification with this build does not count"
+    write(cwd, os.path.join(RESULTS, "smoke", "nesterov", "seed-2.json"), '{"hashes": []}')
+    assert "seed-2.json: not a result of " in race("board", cwd=cwd, code=USAGE)
+    os.remove(os.path.join(cwd, RESULTS, "smoke", "nesterov", "seed-2.json"))
     change(cwd, "shampoo", 1, lambda result: result["data"].__setitem__("samples", 63))
     said = race("board", cwd=cwd, code=USAGE)
     assert "have 63 samples, fingerprint cbba7599fa884c21; those of task smoke have 64 samples, fingerprint cbba7599fa884c21" in said, said

@@ -74,7 +74,7 @@ def verify(args):
     work = Work(args)
     path = work.path(args.seed)
     content = read_json(path)
-    if not content:
+    if not content or not content.get("hashes"):
         raise PlanError(f"{path}: no result of seed {args.seed}: `lather race run` writes it")
     with tempfile.TemporaryDirectory(prefix="lather-race-") as top:
         recorded, repeated = os.path.join(top, "recorded"), os.path.join(top, "run")

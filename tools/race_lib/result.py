@@ -91,12 +91,13 @@ def load(results, task, entry):
     found = []
     for path in glob.glob(os.path.join(glob.escape(os.path.join(results, task.name, entry.name)), "seed-*.json")):
         word, content = os.path.basename(path)[5:-5], read_json(path)
-        if not word.isdigit() or not isinstance(content, dict) or "hashes" not in content:
-            raise PlanError(f"{path}: no result of `lather race run`: remove it, and run the seed again")
-        lack = task.lacks(content["data"]["samples"], content["data"]["fingerprint"])
+        try:
+            lack, settings = task.lacks(content["data"]["samples"], content["data"]["fingerprint"]), content["settings"]
+            found.append(Result(task, int(word), content, read_json(path_of(results, task.name, entry.name, word, "verified"))))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            raise PlanError(f"{path}: not a result of `lather race run`: remove it, and run the seed again") from None
         if lack:
             raise PlanError(f"{path}: {lack}")
-        found.append(Result(task, int(word), content, read_json(path_of(results, task.name, entry.name, word, "verified"))))
-        for key, was, now in differing(content["settings"], entry.all_settings(int(word)))[:1]:
+        for key, was, now in differing(settings, entry.all_settings(int(word)))[:1]:
             raise PlanError(f"{path}: {key} is {was} in the result, {now} in {entry.path}: run the seed again")
     return sorted(found, key=lambda result: result.seed)
