@@ -77,6 +77,9 @@ typedef struct lt_model_family {
     /** prefix of the last layer's parameters, "fc.", which --reset-head initializes; NULL: --reset-head is
      *  rejected */
     const char *head;
+    /** with --mup, prefix of the last norm's parameters if the embeddings are the last layer's weights: "ln_f.";
+     *  NULL: they are not */
+    const char *last_norm;
     /** folder of NAME.yaml for --recipe NAME, in the source tree; installed in share/lather/recipes; NULL:
      *  --recipe takes files only */
     const char *recipes;

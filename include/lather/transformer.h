@@ -12,6 +12,7 @@ typedef struct lt_attention_layer {
     bool bias;
     bool in_out;   /**< weights are [in,out], as in GPT-2's Conv1D */
     double rotary; /**< base of lt_rotary() for q and k; 0: no rotary positions */
+    double scale;  /**< factor of the scores q k^T; 0: 1/sqrt(features per head) */
     /** Parameter names below the layer's name; NULL: in_proj_weight, in_proj_bias, out_proj. */
     const char *qkv_weight, *qkv_bias, *out;
     const lt_tensor_parallel *parallel; /**< ranks that shard the heads; NULL: one rank */
@@ -72,6 +73,7 @@ typedef struct lt_transformer_config {
     lt_layernorm_config norm; /**< layer norm or, with .rms, lt_rmsnorm(), which has no biases */
     lt_mlp_kind mlp;
     double rotary;                      /**< base of lt_rotary(); 0: no rotary positions */
+    double attention_scale;             /**< scale of lt_attention_layer */
     bool bias;                          /**< linear layers have biases */
     bool in_out;                        /**< weights are [in,out], as in lt_attention_layer */
     double dropout;                     /**< probability, after the attention and in the MLP */

@@ -14,7 +14,7 @@ enum { POSITIONS_LEARNED, POSITIONS_ROTARY };
 typedef struct settings {
     const char *arch;
     int64_t layers, heads, width, kv_heads, hidden, positions;
-    double dropout;
+    double dropout, attention_scale;
     int norm, activation, position;
     lt_gpt_config net; /* set by resolve() from the other fields */
 } settings;
@@ -29,6 +29,7 @@ static const lt_option option[] = {
 {ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .also = "n-head", .help = "number of attention heads; 0: that of the file, of --arch, or width / 64"},
 {ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .also = "n-embd", .common = true, .help = "features per token; 0: that of --arch"},
 {ROW("kv-heads"), LT_OPTION_INT, AT(kv_heads), "0", 0, 65536, .help = "heads of keys and values; 0: as many as of queries"},
+{ROW("attention-scale"), LT_OPTION_DOUBLE, AT(attention_scale), "0", 0, 16, .help = "factor of attention scores; 0: that of --weights, or 1/sqrt(features per head), which --mup changes if these grow"},
 {ROW("mlp-width"), LT_OPTION_INT, AT(hidden), "0", 0, 262144, .help = "width of the mlp's hidden layer; 0: four times --width"},
 {ROW("positions"), LT_OPTION_INT, AT(positions), "0", 0, 10000000, .help = "longest sequence of a new model, in tokens; 0: --seq-len"},
 {ROW("norm"), LT_OPTION_CHOICE, AT(norm), .choices = "layernorm|rmsnorm", .help = "normalisation"},
@@ -59,6 +60,7 @@ static lt_status resolve(void *config, const lt_model_spec *spec, const lt_model
         .rotary = s->position == POSITIONS_ROTARY,
         .mlp = (lt_mlp_kind)s->activation,
         .dropout = s->dropout,
+        .attention_scale = s->attention_scale,
         .seed = spec->seed,
         .is_loaded = spec->is_loaded,
     };
@@ -104,6 +106,7 @@ static void put_facts(lt_model_facts *out, const lt_gpt_config *c, bool of_file)
     lt_model_fact_put(out, "activation", "%s", activation[c->mlp])->source =
         c->mlp == LT_MLP_SWIGLU ? LT_FACT_SHAPES : LT_FACT_USUAL;
     lt_model_fact_put(out, "position", "%s", c->rotary ? "rotary" : "learned");
+    lt_model_fact_put(out, "attention-scale", "%.17g", c->attention_scale)->source = LT_FACT_USUAL;
 }
 
 static lt_status describe_model(const void *config, const lt_model_spec *spec, lt_model_facts *out)
@@ -147,6 +150,7 @@ static const lt_model_family family = {
     .describe = describe_model,
     .infer = infer_model_from_weights,
     .prefix = LT_GPT_PREFIX,
+    .last_norm = "ln_f.",
     .recipes = "models/gpt/recipes",
     .recipe_names = "shakespeare-char, gpt2-124m",
     .unread = LT_GPT_UNREAD,

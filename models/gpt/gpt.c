@@ -178,6 +178,7 @@ static lt_transformer_config block_config(const lt_gpt_config *c)
                                    .rotary = c->rotary ? rotary_base : 0,
                                    .bias = true,
                                    .in_out = true,
+                                   .attention_scale = c->attention_scale,
                                    .dropout = c->dropout,
                                    .names = LT_TRANSFORMER_GPT2,
                                    .parallel = c->parallel};
@@ -205,7 +206,10 @@ static lt_status make_embedding_table(gpt *g, lt_device *device)
     const lt_shard_spec spec = lt_parallel_shard_spec(c->parallel, shape, shape,
                                                       (lt_parallel_dims){0, 1}, LT_COLUMN_PARALLEL);
     LT_TRY(lt_param_init(&g->tokens, device, "wte", "weight", lt_parallel_shape(&spec), 0));
-    return lt_shard_spec_is_whole(&spec) ? LT_OK : lt_param_set_shard_spec(&g->tokens, &spec);
+    if (!lt_shard_spec_is_whole(&spec))
+        LT_TRY(lt_param_set_shard_spec(&g->tokens, &spec));
+    g->tokens.fan_in = g->tokens.fan_out = 0; /* a table, although it is the last layer, too */
+    return LT_OK;
 }
 
 static lt_status make_layers(gpt *g, lt_device *device)

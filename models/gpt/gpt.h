@@ -16,9 +16,10 @@ typedef struct lt_gpt_config {
     bool rms;       /**< lt_rmsnorm() instead of lt_layernorm() */
     bool rotary;    /**< rotary positions instead of learned ones */
     lt_mlp_kind mlp;
-    double dropout; /**< after embeddings, attention and the mlp */
-    uint64_t seed;  /**< seed of the initial values */
-    bool is_loaded; /**< weights are loaded later: no initial values are drawn */
+    double dropout;         /**< after embeddings, attention and the mlp */
+    double attention_scale; /**< factor of attention scores; 0: 1/sqrt(features per head) */
+    uint64_t seed;          /**< seed of the initial values */
+    bool is_loaded;         /**< weights are loaded later: no initial values are drawn */
     const lt_tensor_parallel *parallel; /**< ranks that shard it; NULL: one */
 } lt_gpt_config;
 

@@ -19,7 +19,7 @@ typedef struct settings {
         net; /* set by resolve() from the other fields; first member, as lt_vit_resize_positions() gets this struct */
     const char *arch;
     int64_t patch, width, depth, heads;
-    double mlp_ratio, dropout, drop_path;
+    double mlp_ratio, dropout, drop_path, attention_scale;
     int pool;
     bool interpolate;
 } settings;
@@ -35,6 +35,7 @@ static const lt_option option[] = {
 {ROW("depth"), LT_OPTION_INT, AT(depth), "0", 0, 1000, .help = "number of blocks; 0: that of --arch"},
 {ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .help = "number of attention heads; 0: that of the file, of --arch, or as wide as those of --arch"},
 {ROW("mlp-ratio"), LT_OPTION_DOUBLE, AT(mlp_ratio), "0", 0, 64, .help = "width of the mlp's hidden layer, as a multiple of --width; 0: that of --arch, 4"},
+{ROW("attention-scale"), LT_OPTION_DOUBLE, AT(attention_scale), "0", 0, 16, .help = "factor of attention scores; 0: that of --weights, or 1/sqrt(features per head), which --mup changes if these grow"},
 {ROW("pool"), LT_OPTION_CHOICE, AT(pool), .choices = "cls|mean", .help = "input of the last layer: a class token, or the mean of the patches"},
 {ROW("drop"), LT_OPTION_DOUBLE, AT(dropout), "0", 0, 0.99, .help = "dropout probability after positions, attention and in the mlp"},
 {ROW("drop-path"), LT_OPTION_DOUBLE, AT(drop_path), "0", 0, 0.99, .help = "probability that an image skips a branch of the last block; decreases linearly to 0 at the first"},
@@ -57,6 +58,7 @@ static lt_status resolve(void *config, const lt_model_spec *spec, const lt_model
         .classes = spec->classes,
         .mean_pool = s->pool == POOL_MEAN,
         .dropout = s->dropout,
+        .attention_scale = s->attention_scale,
         .drop_path = s->drop_path,
         .seed = spec->seed,
         .is_loaded = spec->is_loaded,
@@ -102,6 +104,7 @@ static void put_facts(lt_model_facts *out, const lt_vit_config *c)
     lt_model_fact_put(out, "heads", "%d", c->heads)->source = name ? LT_FACT_USUAL : LT_FACT_GUESS;
     lt_model_fact_put(out, "mlp-ratio", "%.17g", (double)c->hidden / c->width);
     lt_model_fact_put(out, "pool", "%s", c->mean_pool ? "mean" : "cls");
+    lt_model_fact_put(out, "attention-scale", "%.17g", c->attention_scale)->source = LT_FACT_USUAL;
 }
 
 /* Sets the title: "vit_s_16", or "vit of 6 blocks of width 192, 3 heads, patches of 4". */

@@ -159,6 +159,7 @@ static lt_transformer_config block_config(const lt_vit_config *c)
                                    .hidden = c->hidden,
                                    .norm = {.eps = norm_eps},
                                    .bias = true,
+                                   .attention_scale = c->attention_scale,
                                    .dropout = c->dropout,
                                    .parallel = c->parallel};
 }

@@ -17,9 +17,10 @@ typedef struct lt_vit_config {
     int classes;
     double dropout;   /**< after positions, attention and in the mlp */
     double drop_path; /**< probability in the last block; decreases linearly to 0 at the first */
-    uint64_t seed;    /**< seed of the initial values */
-    bool is_loaded;   /**< weights are loaded later: no initial values are drawn */
-    bool interpolate; /**< lt_vit_resize_positions() resizes positions */
+    double attention_scale; /**< factor of attention scores; 0: 1/sqrt(features per head) */
+    uint64_t seed;          /**< seed of the initial values */
+    bool is_loaded;         /**< weights are loaded later: no initial values are drawn */
+    bool interpolate;       /**< lt_vit_resize_positions() resizes positions */
     const lt_tensor_parallel *parallel; /**< ranks that shard it; NULL: one */
 } lt_vit_config;
 

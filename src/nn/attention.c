@@ -119,8 +119,11 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
 {
     attention *a = (attention *)layer;
     const lt_attention_layer *c = &a->config;
-    const lt_attention_config to = {
-        .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal, .lower_right = true};
+    const lt_attention_config to = {.heads = c->heads,
+                                    .kv_heads = c->kv_heads,
+                                    .causal = c->causal,
+                                    .lower_right = true,
+                                    .scale = c->scale};
     lt_tensor *qkv = project_qkv(a, tape, x, run.rows);
     qkv = reshape_rows(a, tape, qkv, LT_SHAPE(-1, run.rows.tokens, c->width + 2 * kv_width(c)));
     const bool unpack = run.cache || c->rotary > 0;

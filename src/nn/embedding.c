@@ -26,7 +26,8 @@ lt_status lt_layer_embedding(lt_module **out, lt_device *device, const char *nam
                        width);
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
-    lt_status st = lt_param_init(&((lt_weight_bias *)m)->weight, device, name, "weight",
-                                 LT_SHAPE(count, width), 0);
+    lt_param *weight = &((lt_weight_bias *)m)->weight;
+    lt_status st = lt_param_init(weight, device, name, "weight", LT_SHAPE(count, width), 0);
+    weight->fan_in = weight->fan_out = 0; /* a table */
     return lt_layer_finish_construction(out, m, st);
 }

@@ -94,8 +94,10 @@ static lt_status init_weight(lt_param *p, uint64_t seed)
         return LT_OK;
     if (ndim == 4)
         return lt_init_kaiming_fan_out(p, seed);
-    /* In a last layer, fan_out would give large logits. */
-    return lt_init_uniform(p, 1 / sqrt(p->fan_in), seed);
+    /* In a last layer, fan_out would give large logits. The fans of tables are undefined. */
+    const double inputs =
+        p->fan_in ? p->fan_in : (double)lt_param_shard_spec(p).logical.dim[ndim - 1];
+    return lt_init_uniform(p, 1 / sqrt(inputs), seed);
 }
 
 lt_status lt_init_module(lt_module *module, uint64_t seed)

@@ -117,5 +117,6 @@ lt_status lt_layer_class_token_parallel(lt_module **out, lt_device *device, cons
     l->parallel = parallel;
     lt_status st =
         lt_layer_init_sharded(&l->base.weight, device, "", name, &spec, 0, LT_PARAM_WEIGHT);
+    l->base.weight.fan_in = l->base.weight.fan_out = 0; /* a table of one row */
     return lt_layer_finish_construction(out, m, st);
 }

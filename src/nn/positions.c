@@ -85,6 +85,7 @@ lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *nam
     lt_status st =
         lt_layer_init_sharded(&l->base.weight, device, name, config.leaf ? config.leaf : "weight",
                               &spec, 0, LT_PARAM_WEIGHT);
+    l->base.weight.fan_in = l->base.weight.fan_out = 0; /* a table */
     return lt_layer_finish_construction(out, m, st);
 }
 

@@ -51,6 +51,15 @@ bool lt_optim_slot_has_state(const lt_optim *o, const lt_slot *slot, int index)
            && (!ops->has_state || ops->has_state(o, slot, index));
 }
 
+lt_update_size lt_optim_normalized_size(const lt_optim *self, const lt_slot *slot)
+{
+    (void)slot;
+    return (lt_update_size){.power = 0.5,
+                            .scale = 1,
+                            .block = 1,
+                            .decay = self->ops->decay_is_apart ? LT_DECAY_DECOUPLED : LT_DECAY_L2};
+}
+
 const double *lt_optim_missed_steps(const lt_optim *o, const lt_slot *slot)
 {
     return o->missed ? (const double *)lt_tensor_view(o->missed).data + (slot - o->slot) : NULL;

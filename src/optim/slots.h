@@ -29,6 +29,9 @@ LT_MUST_CHECK lt_status lt_optim_expand_state(const lt_slot *slot, int index, lt
 LT_MUST_CHECK lt_status lt_optim_moment_ratio(const lt_optim *o, const lt_slot *slot, double beta1,
                                               double beta2, double *ratio);
 
+/* An update_size entry for methods that divide each element by the root of its second moment. */
+lt_update_size lt_optim_normalized_size(const lt_optim *self, const lt_slot *slot);
+
 /* Passes a counter to the visitor under the name "NAME.PARAM". */
 lt_status lt_optim_visit_counter(const lt_state_visitor *visitor, const char *name,
                                  const char *param, int64_t *value);

@@ -5,6 +5,7 @@
 #include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_stats.h"
+#include "lather/ext/update_size.h"
 
 enum { LT_MAX_STATE = 8 };
 
@@ -13,15 +14,13 @@ typedef struct lt_slot {
     lt_param *param; /**< the parameter; borrowed */
     lt_tensor *grad; /**< unscaled and clipped gradient, in lt_optim_for_each_slot() */
     lt_tensor *state[LT_MAX_STATE]; /**< owned; made before the first step; saved in this order */
-    struct lt_quantized
-        /** quantized state from which a step dequantizes state, or NULL */
-        *quantized[LT_MAX_STATE];
-    double lr_scale;     /**< factor of the step's lr */
-    double weight_decay; /**< weight decay of this parameter */
-    int64_t updates;     /**< updates of this parameter so far; saved */
-    uint64_t version;    /**< version of its value after the last update; 0: none yet */
-    int owner;           /**< rank that updates it for all; 0 unless sharded */
-    bool not_owned;      /**< another rank is the owner: no state here */
+    struct lt_quantized *quantized[LT_MAX_STATE]; /**< source of state in a step, or NULL */
+    double lr_scale;                              /**< factor of the step's lr */
+    double weight_decay;                          /**< weight decay of this parameter */
+    int64_t updates;                              /**< updates of this parameter so far; saved */
+    uint64_t version; /**< version of its value after the last update; 0: none yet */
+    int owner;        /**< rank that updates it for all; 0 unless sharded */
+    bool not_owned;   /**< another rank is the owner: no state here */
 } lt_slot;
 
 typedef struct lt_optim_ops {
@@ -69,6 +68,7 @@ typedef struct lt_optim_ops {
     lt_stat_block_fn *stat_block;
     lt_stat_factor_fn *stat_factor;
     const struct lt_part_ops *parts; /**< private: parts of slots with their own owners */
+    lt_update_size_fn *update_size;  /**< optional: without it --mup is rejected */
 } lt_optim_ops;
 
 /** Step with a host phase, for devices where the parts before and after it are captured: these queue the same

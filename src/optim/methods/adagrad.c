@@ -2,6 +2,7 @@
  * Optimization", JMLR 2011, figure 1; its delta is our eps. */
 
 #include "optim/registry/registry.h"
+#include "optim/slots.h"
 
 #include <math.h>
 
@@ -30,6 +31,7 @@ static const lt_optim_ops ops = {
     .positive_state = 1U << 0,
     .elementwise = true,
     .is_capturable = lt_optim_always_capturable,
+    .update_size = lt_optim_normalized_size,
 };
 
 lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params, const lt_adagrad_config *config)

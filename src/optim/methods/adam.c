@@ -35,6 +35,7 @@ static lt_status measure_moments(lt_optim *self, const lt_slot *slot, lt_optim_r
         .slot_state = {"m", "v"}, .step = step, .by_entries = true, .reads_rounded = true,        \
         .is_capturable = lt_optim_always_capturable, .by_slots = true, .positive_state = 1U << 1, \
         .elementwise = true, .stat_name = {"m_over_sqrt_v"}, .stats = measure_moments,            \
+        .update_size = lt_optim_normalized_size,                                                  \
     }
 static const lt_optim_ops coupled = OPS("adam", false), decoupled = OPS("adamw", true);
 

@@ -307,17 +307,23 @@ static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
     return index == 0 || ((const muon *)self)->adamw[slot - self->slot];
 }
 
+static const matrix *find_matrix(const muon *m, const lt_slot *slot)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (m->matrix[i].slot == slot)
+            return &m->matrix[i];
+    return NULL;
+}
+
 static double estimate_nanoseconds(const lt_optim *self, const lt_slot *slot)
 {
     const muon *m = (const muon *)self;
-    for (size_t i = 0; i < m->count; i++) {
-        const matrix *x = &m->matrix[i];
-        const double n = (double)x->small, elements = (double)x->rows * (double)x->cols;
-        if (x->slot == slot)
-            return lt_orthogonal_iterations(&m->config.orthogonalization)
-                   * (per_gram * n * (elements + n * n) + per_product * n * elements);
-    }
-    return 0;
+    const matrix *x = find_matrix(m, slot);
+    if (!x)
+        return 0;
+    const double n = (double)x->small, elements = (double)x->rows * (double)x->cols;
+    return lt_orthogonal_iterations(&m->config.orthogonalization)
+           * (per_gram * n * (elements + n * n) + per_product * n * elements);
 }
 
 /* Returns false before the first step, which allocates the workspace. */
@@ -341,14 +347,6 @@ static void destroy(lt_optim *self)
 }
 
 /* --- For --optim-stats: a matrix is a block, and X X^T of its orthogonal X a factor --- */
-
-static const matrix *find_matrix(const muon *m, const lt_slot *slot)
-{
-    for (size_t i = 0; i < m->count; i++)
-        if (m->matrix[i].slot == slot)
-            return &m->matrix[i];
-    return NULL;
-}
 
 static bool describe_matrix(const lt_optim *self, const lt_slot *slot, size_t block,
                             lt_optim_block *out)
@@ -416,6 +414,14 @@ static lt_status measure_matrix(lt_optim *self, const lt_slot *slot, size_t bloc
     return st;
 }
 
+static lt_update_size update_size(const lt_optim *self, const lt_slot *slot)
+{
+    const muon *m = (const muon *)self;
+    const matrix *x = find_matrix(m, slot);
+    const double elements = x ? (double)(x->rows * x->cols) : 1;
+    return (lt_update_size){0.5, x ? scale_of_update(m, x) : 1, elements, LT_DECAY_DECOUPLED};
+}
+
 static const lt_optim_ops ops = {
     .name = "muon",
     .bytes = sizeof(muon),
@@ -431,6 +437,7 @@ static const lt_optim_ops ops = {
     .stats = measure_rule,
     .stat_block = describe_matrix,
     .stat_factor = measure_matrix,
+    .update_size = update_size,
     .destroy = destroy,
 };
 
@@ -440,13 +447,12 @@ static matrix matrix_of_slot(lt_slot *slot)
     const int64_t rows = shape.dim[0], cols = lt_shape_count(shape) / rows;
     const double last = (double)shape.dim[shape.ndim - 1],
                  other = (double)shape.dim[shape.ndim - 2];
-    const bool wide = rows <= cols;
     return (matrix){.slot = slot,
                     .rows = rows,
                     .cols = cols,
                     .tall = lt_optim_weight_is_in_by_out(slot->param) ? last / other : other / last,
-                    .dim = wide ? 0 : 1,
-                    .small = wide ? rows : cols};
+                    .dim = rows > cols,
+                    .small = rows < cols ? rows : cols};
 }
 
 /* Chooses the matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
@@ -498,12 +504,11 @@ lt_status lt_optim_muon(lt_optim **out, const lt_params *params, const lt_muon_c
     m->config = c;
     m->kernel = (lt_adam_kernel){c.beta1, c.beta2, c.eps, true};
     lt_status st = init_muon(m);
-    if (st) {
+    if (st)
         lt_optim_free(&o);
-        return st;
-    }
-    *out = o;
-    return LT_OK;
+    else
+        *out = o;
+    return st;
 }
 
 bool lt_muon_has_matrix(const lt_optim *optim, const char *param)

@@ -42,11 +42,19 @@ static void destroy(lt_optim *self)
     lt_free(((sgd *)self)->first);
 }
 
+/* L2 decay is linear, as the update is: it equals a decoupled one. */
+static lt_update_size update_size(const lt_optim *self, const lt_slot *slot)
+{
+    (void)self;
+    (void)slot;
+    return (lt_update_size){.scale = 1, .block = 1, .decay = LT_DECAY_DECOUPLED};
+}
+
 #define OPS(state, apart)                                                                        \
     {                                                                                            \
         .decay_is_apart = (apart), .name = "sgd", .bytes = sizeof(sgd), .slot_state = {state},   \
         .step = step, .by_entries = true, .reads_rounded = true, .is_capturable = is_capturable, \
-        .destroy = destroy, .by_slots = true, .elementwise = true,                               \
+        .destroy = destroy, .by_slots = true, .elementwise = true, .update_size = update_size,   \
     }
 static const lt_optim_ops plain = OPS(NULL, true), with_momentum = OPS("momentum", false);
 

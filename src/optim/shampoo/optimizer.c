@@ -166,6 +166,7 @@ static const lt_optim_ops ops = {
     .stat_block = lt_shampoo_stat_block,
     .stat_factor = lt_shampoo_stat_factor,
     .parts = &lt_shampoo_parts,
+    .update_size = lt_shampoo_update_size,
 };
 
 lt_status lt_shampoo_new(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)

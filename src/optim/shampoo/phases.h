@@ -52,6 +52,9 @@ lt_status lt_shampoo_use_grafted_update(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_measure_graft_norms(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s);
 lt_status lt_shampoo_update_params(lt_shampoo *s, lt_block_batch batch);
+/* Entries for muP: the size of a slot's updates, and the scale of a block's orthogonal factor. */
+lt_update_size lt_shampoo_update_size(const lt_optim *self, const lt_slot *slot);
+double lt_shampoo_spectral_scale(const lt_shampoo *s, const lt_block *block);
 
 lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);
 /* Functions of a step in two graphs with host work between them. */

@@ -29,14 +29,21 @@ static int64_t rows_of(const lt_block *b)
     return b->region.shape.ndim > 1 ? b->region.shape.dim[0] : 1;
 }
 
-static bool apply_spectral_scale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+double lt_shampoo_spectral_scale(const lt_shampoo *s, const lt_block *b)
 {
     const double rows = (double)rows_of(b);
     const double cols = (double)lt_shape_count(b->region.shape) / rows;
     const bool in_out = b->region.shape.ndim == 2 && lt_optim_weight_is_in_by_out(b->slot->param);
-    job->alpha = s->config.spectral_scale == LT_SPECTRAL_ORIGINAL
-                     ? sqrt(fmax(1, in_out ? cols / rows : rows / cols))
-                     : rms_of_adamw * sqrt(fmax(rows, cols));
+    if (s->config.spectral_scale == LT_SPECTRAL_NONE)
+        return 1;
+    return s->config.spectral_scale == LT_SPECTRAL_ORIGINAL
+               ? sqrt(fmax(1, in_out ? cols / rows : rows / cols))
+               : rms_of_adamw * sqrt(fmax(rows, cols));
+}
+
+static bool apply_spectral_scale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->alpha = lt_shampoo_spectral_scale(s, b);
     job->a = job->y = b->p;
     return true;
 }

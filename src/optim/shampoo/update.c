@@ -71,3 +71,57 @@ lt_status lt_shampoo_update_params(lt_shampoo *s, lt_block_batch batch)
                                   nesterov ? add_nesterov_momentum : NULL, apply_update};
     return lt_shampoo_run_rules(s, batch, rules, sizeof rules / sizeof *rules, true);
 }
+
+/* --- For muP: the size of updates --- */
+
+static const lt_block *first_block_of(const lt_shampoo *s, const lt_slot *slot)
+{
+    for (size_t i = 0; i < s->total; i++)
+        if (s->block[i].slot == slot && !s->block[i].index)
+            return &s->block[i];
+    return NULL;
+}
+
+/* Returns the power by which a block's norm is divided: the sum of its factors' exponents. The factors of KL-Shampoo
+ * are normalized by each other, so that their product is a second moment, not a power of it. */
+static double sum_exponents(const lt_shampoo_config *c, const lt_block *b)
+{
+    const bool kl = c->preconditioner == LT_PRECONDITIONER_KL
+                    || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+    double sum = 0;
+    int factors = 0;
+    for (int d = 0; d < b->region.shape.ndim; d++)
+        if (b->factor[d].is_matrix) {
+            sum += b->factor[d].exponent;
+            factors++;
+        }
+    return kl && factors ? sum / factors : sum;
+}
+
+static lt_update_size size_without_grafting(const lt_shampoo *s, const lt_block *b)
+{
+    const lt_shampoo_config *c = &s->config;
+    const double elements = (double)lt_shape_count(b->region.shape);
+    if (c->preconditioner == LT_PRECONDITIONER_SIGN)
+        return c->sign_scale == LT_SIGN_L1 ? (lt_update_size){.scale = elements, .block = 1}
+                                           : (lt_update_size){0.5, 1, .block = 1};
+    if (c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
+        return (lt_update_size){0.5, lt_shampoo_spectral_scale(s, b), .block = elements};
+    /* With an eigenvalue correction all elements have the size of Adam's, in the basis and, where bases are some steps
+     * old or gradients not of low rank, outside it. */
+    if (b->partition->diagonal || lt_shampoo_is_corrected(c))
+        return (lt_update_size){b->factor[0].exponent, 1, .block = 1};
+    return (lt_update_size){sum_exponents(c, b), 1, .block = elements};
+}
+
+lt_update_size lt_shampoo_update_size(const lt_optim *self, const lt_slot *slot)
+{
+    const lt_shampoo *s = (const lt_shampoo *)self;
+    const lt_grafting graft = s->config.grafting;
+    const lt_block *b = first_block_of(s, slot);
+    lt_update_size size = {.power = graft == LT_GRAFTING_SGD ? 0 : 0.5, .scale = 1, .block = 1};
+    if (graft == LT_GRAFTING_NONE && b)
+        size = size_without_grafting(s, b);
+    size.decay = s->config.decay_type;
+    return size;
+}

@@ -229,6 +229,12 @@ static lt_status check_same_run(const lt_train_state *s, const lt_checkpoint_sta
     if (found->seed != now->seed)
         return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, but this run has %llu",
                        s->folder, (unsigned long long)found->seed, (unsigned long long)now->seed);
+    const lt_checkpoint_fact *base = lt_checkpoint_find_fact(now, "mup"),
+                             *found_base = lt_checkpoint_find_fact(found, "mup");
+    const int64_t mup = base ? base->number : 0, found_mup = found_base ? found_base->number : 0;
+    if (mup != found_mup)
+        return lt_fail(LT_E_ARG, "%s: was trained with --mup %lld, but this run has %lld",
+                       s->folder, (long long)found_mup, (long long)mup);
     if (found->batch > batches_per_epoch)
         return lt_fail(LT_E_ARG, "%s: was saved at batch %lld of an epoch, which now has %lld",
                        s->folder, (long long)found->batch, (long long)batches_per_epoch);

@@ -82,9 +82,9 @@ lt_status lt_family_open(family_choice *c, const lt_model_family *family)
 
 lt_status lt_family_open_options(family_choice *c)
 {
-    const lt_program program = {.name = c->family->program};
     const lt_option_table table = {c->family->option, c->family->options, c->config};
-    LT_TRY(lt_options_compose(&c->own, &program, &table, 1));
+    c->own_program = (lt_program){.name = c->family->program};
+    LT_TRY(lt_options_compose(&c->own, &c->own_program, &table, 1));
     c->options = c->own;
     return LT_OK;
 }

@@ -9,6 +9,7 @@ typedef struct family_choice {
     const lt_trainer_program *program; /* kind of task; its metadata keys describe lt_model_spec */
     lt_options *options;               /* options with the family's rows; borrowed, or own */
     lt_options *own;                   /* options made here; NULL if options is borrowed */
+    lt_program own_program;            /* borrowed by own, so that the choice must not move */
     void *config;                      /* owned; family->config_bytes long */
     lt_model_spec spec;
     lt_model_facts facts; /* facts of the model; set by lt_family_resolve() */

@@ -80,6 +80,7 @@ static lt_status choose_model(lt_trainer *t)
     c->spec.seed = (uint64_t)t->line.args.training.seed;
     c->spec.tensor_parallel = t->ranks.mesh ? &t->ranks.parallel : NULL;
     LT_TRY(p->spec(t->line.context, t, NULL, false, &c->spec));
+    LT_TRY(lt_trainer_choose_base(t));
     if (!*t->model.weights)
         return lt_family_resolve(c, NULL);
     const bool by_weights = weights_determine_model(t);
@@ -162,11 +163,13 @@ static lt_status check_parallel(lt_trainer *t)
 lt_status lt_trainer_open_model(lt_trainer *t)
 {
     LT_TRY(choose_model(t));
+    LT_TRY(lt_trainer_open_base(t));
     LT_TRY(check_parallel(t));
     LT_TRY(t->line.choice.family->make(&t->model.network, t->model.device, t->line.choice.config,
                                        &t->line.choice.spec));
     LT_TRY(lt_module_params(t->model.network, &t->model.params));
     LT_TRY(check_has_batch_norm(t));
+    LT_TRY(lt_trainer_scale_values(t));
     LT_TRY(load_weights(t));
     return lt_tape_new(&t->model.tape, t->model.device);
 }
@@ -174,6 +177,7 @@ lt_status lt_trainer_open_model(lt_trainer *t)
 void lt_trainer_close_model(trainer_model *m)
 {
     lt_tape_free(&m->tape);
+    lt_trainer_close_base(m);
     lt_params_clear(&m->params);
     lt_module_free(&m->network);
     lt_device_close(&m->device);

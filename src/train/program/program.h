@@ -101,6 +101,7 @@ typedef struct group_options {
     lt_option_list freeze, param_group;
     bool freeze_bn;
     double layer_decay;
+    int64_t mup; /* base width; 0: off */
 } group_options;
 lt_option_table lt_group_option_table(group_options *o);
 

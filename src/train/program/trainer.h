@@ -12,6 +12,10 @@ typedef struct trainer_model {
     lt_module *network;
     lt_params params;
     lt_tape *tape;
+    lt_module *
+        base; /* with --mup, until the optimizer is made: the network at the base width; else NULL */
+    lt_params base_params;
+    family_choice base_choice; /* its options */
     /* weights to start from: the checkpoint's model.safetensors, otherwise --weights; "" if neither */
     char weights[LT_WATCH_PATH + 32];
 } trainer_model;
@@ -62,6 +66,17 @@ lt_status lt_trainer_open_model(lt_trainer *t);
 void lt_trainer_close_model(trainer_model *model);
 /* Returns true if the parameters include running statistics of batch norm. */
 bool lt_trainer_has_bn_statistics(const lt_params *params);
+
+/* --- mup.c: --mup BASE_WIDTH --- */
+/* Copies the options of the base, before a checkpoint changes those of the run. Errors: LT_E_ARG. */
+lt_status lt_trainer_choose_base(lt_trainer *t);
+/* Makes the network at the base width, when that of the run is chosen but not made; lt_trainer_scale_values() scales
+ * the initial values by it. Errors: LT_E_ARG. */
+lt_status lt_trainer_open_base(lt_trainer *t);
+lt_status lt_trainer_scale_values(lt_trainer *t);
+/* Scales learning rates and weight decay, after --param-group, and closes the base. No effect without --mup. */
+lt_status lt_trainer_scale_by_base(lt_trainer *t);
+void lt_trainer_close_base(trainer_model *m);
 
 /* --- parallel.c: the ranks --- */
 /* Joins the ranks that the launcher started, and divides the machine's threads among them; *workers: loader threads

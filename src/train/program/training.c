@@ -70,6 +70,7 @@ static lt_status open_optimizer(lt_trainer *t, trainer_shared *s)
     arguments *a = &t->line.args;
     const lt_params *params = &t->model.params;
     LT_TRY(lt_trainer_make_sharded_optim(s, &t->optim, a, &t->ranks, &t->model));
+    LT_TRY(lt_trainer_scale_by_base(t));
     if (a->averaging.kind) {
         LT_TRY(lt_optim_start_averaging(t->optim, params, &a->averaging));
         LT_TRY(lt_train_state_open_iterates(&t->state, params, t->optim));
@@ -101,6 +102,9 @@ static void begin_state(lt_trainer *t)
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = c->spec.classes};
     s->now.fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
     lt_family_format_facts(c, s->now.fact[2].text, LT_CHECKPOINT_NAME);
+    if (a->groups.mup)
+        s->now.fact[s->now.facts++] = (lt_checkpoint_fact){
+            .key = "mup", .later = true, .is_number = true, .number = a->groups.mup};
     if (*t->input.val_split) {
         lt_checkpoint_fact *f = &s->now.fact[s->now.facts++];
         *f = (lt_checkpoint_fact){.key = "val_split", .later = true};
