@@ -46,8 +46,9 @@ static void make_unix_target(target *t, const lt_address *a)
         snprintf(name, most, "%s", a->name);
     } else {
         pthread_once(&process_once, draw_word);
-        snprintf(name + LT_LINUX, most - LT_LINUX, "%slather-%ld-%s-%016" PRIx64,
-                 LT_LINUX ? "" : "/tmp/", (long)getpid(), process_word,
+        snprintf(name + LT_LINUX, most - LT_LINUX, "%slather-%ld-%016" PRIx64 "-%016" PRIx64,
+                 LT_LINUX ? "" : "/tmp/", (long)getpid(),
+                 lt_fnv1a_text(LT_FNV1A_BEGIN, process_word),
                  lt_fnv1a_text(LT_FNV1A_BEGIN, a->name));
     }
     t->first = (struct addrinfo){.ai_family = AF_UNIX,

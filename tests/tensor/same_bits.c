@@ -37,7 +37,9 @@ static const row rows[] = {
     {"depthwise stride 2, bf16", LT_BF16, 5, 37, 15, 37, 3, FORM(2, 1, 1, 37), "depthwise", false},
     {"product", LT_F32, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, false},
     {"product, bf16", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, false},
+#if defined(__x86_64__) /* instructions for bf16 */
     {"control: a product by default", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, true},
+#endif
 };
 
 enum { RESULTS = 4 };
@@ -127,7 +129,11 @@ static void release(operands *o)
 
 static void bits_are_equal(void **state)
 {
+#if defined(__x86_64__)
     static const char *const sets[] = {"avx2", "avx512", "amx", "generic"};
+#else
+    static const char *const sets[] = {"neon", "neon", "generic"};
+#endif
     const row *r = *state;
     operands want = results_of(r, "generic", 1);
     bool same = true;

@@ -29,9 +29,8 @@ typedef struct lt_train_state {
     int save_top;                      /* checkpoints to keep for their metric; below 2: the best */
     bool save_failed;                  /* the last checkpoint was not written */
     bool data_changed;                 /* the data differ from those of that checkpoint */
-    uint64_t
-        fingerprint; /* the training data's; now.data_hash: its upper 53 bits, the last one set */
-    int64_t offset;  /* step - epoch * steps per epoch; not 0 after epochs of another length */
+    uint64_t fingerprint;              /* the training data's; now.data_hash: its upper 53 bits */
+    int64_t offset; /* step - epoch * steps per epoch; not 0 after epochs of another length */
 } lt_train_state;
 
 /* Initializes the state of a new run: counters of 0, and the names of the task's counts and best metric. batch:
