@@ -44,8 +44,10 @@ bool lt_os_process_wait(int fd, pid_t pid, double seconds)
 #else
     const struct timespec tick = {.tv_nsec = 20000000};
     const double end = lt_clock_seconds() + seconds;
+    const bool is_parent = getppid() == pid;
     (void)fd;
-    while (!kill(pid, 0) || errno != ESRCH) {
+    /* kill() finds a killed process until it is waited for */
+    while (is_parent ? getppid() == pid : !kill(pid, 0) || errno != ESRCH) {
         if (lt_clock_seconds() > end)
             return false;
         nanosleep(&tick, NULL);
