@@ -25,10 +25,10 @@ slow_stages()
         "mutants 30 break_source"
         "mutants-random 45 break_source_at_random"
         "coverage 20 list_unexecuted"
-        "builds 10 build_apart"
+        "builds 20 build_apart"
         "network 10 network"
         "programs 10 programs"
-        "arm64 10 train_on_arm64"
+        "arm64 20 test_on_arm64"
         "same-bits 40 train_on_all"
         "storm 25 storm_full"
     )
@@ -109,6 +109,30 @@ break_source()
 break_source_at_random()
 {
     counted "random faults" tools/mutate "$work/main" --seed "$(date +%j)" --count 60
+}
+
+# The cheap suites in the emulator, besides training in it. Tests that start programs do not run there.
+test_on_arm64()
+{
+    local libraries=/usr/lib/aarch64-linux-gnu/pkgconfig rebuild= names
+    local -a tests
+    train_on_arm64
+    command -v qemu-aarch64 >/dev/null && PKG_CONFIG_LIBDIR=$libraries pkg-config --exists cmocka || {
+        skip "suites for ARM64" "qemu-user or libcmocka-dev:arm64 is missing"
+        return
+    }
+    names="base basics,base elementary,base elf,base files,base json,base options,base protobuf,base rng,base sha256"
+    names="$names,base shared_file,base text,tensor bad_calls,tensor caching_allocator,tensor devices,tensor direct_conv,tensor eigh"
+    names="$names,tensor elements,tensor gram,tensor graph,tensor isa,tensor matrix_bits,tensor memory,tensor memory_format"
+    names="$names,tensor noise,tensor norm_reduce,tensor random_programs,tensor readback,tensor ref,tensor safetensors"
+    names="$names,tensor same_bits,tensor select,tensor shape,tensor shard_spec,tensor tape,tensor torch_file,tensor winograd_norm"
+    names="$names,nn init,nn layers,nn transformer,assign,async,averaging,block,equivalence,failure,fallback,first_order,layout"
+    names="$names,loss_scale,matrix,matrix_function,missed,noise_scale,one_sided,optim,partition,pending,preset,ranges,refresh"
+    names="$names,registry,root_bases,schedule,shampoo"
+    IFS=, read -ra tests <<<"$names"
+    [ -f "$work/arm64-tests/build.ninja" ] || row "a build of the suites for ARM64" meson setup "$work/arm64-tests" \
+        --cross-file tools/cross/arm64.ini -Dcuda=disabled -Dmpi=disabled -Dtests=enabled --werror || return
+    rows "suites for ARM64" "$work/arm64-tests" --timeout-multiplier 5 "${tests[@]}"
 }
 
 # All rows of --reproducible, by another compiler and less optimisation too.
@@ -413,7 +437,13 @@ build_apart()
     row "the build without cpu and MPI, for older GPUs" build "$work/bare" -Dcpu=disabled -Dmpi=disabled \
         -Dgpu_arch=80 && row "  and it trains" "$work/bare/models/resnet50/train_resnet50" --device ref \
         --progress off --eval-every 0 $tiny
-    row "the build with portable calls" build "$work/portable" -Dportable=true -Dcuda=disabled
+    row "the build with portable calls" build "$work/portable" -Dportable=true -Dcuda=disabled &&
+        rows "suites with portable calls" "$work/portable" --no-suite full --suite base --suite data --suite dist --suite service \
+            --suite train --suite launch
+    row "the build without oneDNN" build "$work/plain" -Donednn=disabled -Dcuda=disabled &&
+        rows "suites without oneDNN" "$work/plain" --no-suite full --suite tensor --suite nn &&
+        rows "networks and kernels without oneDNN" "$work/plain" "models fused" "models resnet" "models resnet_fold" \
+            "models builtin_kernels" "models gpt" "models vit" "conform step" "conform cpu generic" "conform cpu avx2" "conform cpu avx512"
     row "the build without cpu, MPI and CUDA" build "$work/least" -Dcpu=disabled -Dmpi=disabled -Dcuda=disabled
     command -v clang >/dev/null || {
         skip "clang with g++" "clang is not installed"
