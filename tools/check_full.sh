@@ -111,16 +111,17 @@ break_source_at_random()
     counted "random faults" tools/mutate "$work/main" --seed "$(date +%j)" --count 60
 }
 
-# The cheap suites in the emulator, besides training in it. Tests that start programs do not run there.
+# Training and the cheap suites in the emulator.
 test_on_arm64()
 {
-    local libraries=/usr/lib/aarch64-linux-gnu/pkgconfig rebuild= names
+    local libraries=/usr/lib/aarch64-linux-gnu/pkgconfig names
+    local rebuild=
     local -a tests
     train_on_arm64
-    command -v qemu-aarch64 >/dev/null && PKG_CONFIG_LIBDIR=$libraries pkg-config --exists cmocka || {
+    if ! command -v qemu-aarch64 >/dev/null || ! PKG_CONFIG_LIBDIR=$libraries pkg-config --exists cmocka; then
         skip "suites for ARM64" "qemu-user or libcmocka-dev:arm64 is missing"
         return
-    }
+    fi
     names="base basics,base elementary,base elf,base files,base json,base options,base protobuf,base rng,base sha256"
     names="$names,base shared_file,base text,tensor bad_calls,tensor caching_allocator,tensor devices,tensor direct_conv,tensor eigh"
     names="$names,tensor elements,tensor gram,tensor graph,tensor isa,tensor matrix_bits,tensor memory,tensor memory_format"
