@@ -23,6 +23,9 @@ typedef struct lt_loader_config {
     int threads;        /**< decoder threads; 0: one per core */
     int slots;          /**< batches in memory, including the borrowed one; 0: 4 */
     bool shuffle;       /**< random order in each epoch; false: index order */
+    /** With shuffle: draws each sample's class with equal probability and a sample of it, with replacement, as
+     *  PyTorch's WeightedRandomSampler with weights inverse to the class's number of samples. */
+    bool weighted;
     /** Repeats of each image in an epoch (repeated augmentation, Hoffer et al., CVPR 2020). They are
      *  consecutive, so that neighbouring ranks share them. An epoch keeps its number of samples and
      *  has fewer images. 0: 1. */

@@ -1,10 +1,14 @@
 /* The order of samples is a permutation for every count, differs by seed and epoch, and is divided completely among
  * ranks. */
 
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "data/loader/sampler.h"
 #include "near.h"
 
+#include "lather/ext/dataset.h"
+
+#include <math.h>
 #include <stdlib.h>
 
 static bool is_permutation(int64_t count, int64_t (*at)(int64_t count, int64_t place))
@@ -157,6 +161,79 @@ static void check_spread(void **state)
         }
 }
 
+/* Classes of 90, 9, 0 and 1 samples, in turn; a sample's label may be overwritten. */
+enum { UNEQUAL = 100, LABELS = 4 };
+static int32_t unequal_label[UNEQUAL];
+
+static lt_status read_unequal(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    (void)self;
+    record->label = unequal_label[index];
+    return LT_OK;
+}
+
+static lt_dataset *open_unequal(void)
+{
+    static const lt_dataset_ops ops = {
+        .name = "unequal", .bytes = sizeof(lt_dataset), .read = read_unequal};
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_new(&d, &ops));
+    d->count = UNEQUAL;
+    d->classes = LABELS;
+    for (int i = 0; i < UNEQUAL; i++)
+        unequal_label[i] = i == 50 ? 3 : i % 11 == 7;
+    return d;
+}
+
+/* As weights inverse to the class's samples: each class that has any equally often, and each sample of a class. */
+static void check_balance(void **state)
+{
+    enum { EPOCHS = 300, SEED = 5 };
+    (void)state;
+    lt_dataset *d = open_unequal();
+    int64_t *memory = NULL, seen[UNEQUAL] = {0}, of_class[LABELS] = {0}, members[LABELS] = {0};
+    lt_sampler all = {.count = UNEQUAL, .size = 1, .seed = SEED, .shuffle = true};
+    assert_ok(lt_sampler_balance(&all, &memory, d));
+    assert_int_equal(all.classes, 3);
+    int same = 0, twice = 0;
+    for (int e = 0; e < EPOCHS; e++)
+        for (int64_t i = 0; i < UNEQUAL; i++) {
+            const int64_t index = lt_sampler_index(&all, e, i);
+            lt_sampler ranked = all;
+            ranked.size = 3;
+            ranked.rank = (int)(i % 3);
+            assert_int_equal(lt_sampler_index(&ranked, e, i / 3),
+                             index); /* ranks share positions */
+            seen[index]++;
+            of_class[unequal_label[index]]++;
+            same += index == lt_sampler_index(&all, e + 1, i);
+            twice += i && index == lt_sampler_index(&all, e, i - 1)
+                     && lt_sampler_sample_key(&all, e, i, index)
+                            != lt_sampler_sample_key(&all, e, i - 1, index);
+        }
+    double chi = 0, within = 0;
+    for (int i = 0; i < UNEQUAL; i++)
+        members[unequal_label[i]]++;
+    assert_true(members[2] == 0 && members[3] == 1 && members[0] > 80);
+    for (int k = 0; k < LABELS; k++)
+        chi += members[k]
+                   ? pow((double)of_class[k] - EPOCHS * UNEQUAL / 3., 2) / (EPOCHS * UNEQUAL / 3.)
+                   : 0;
+    for (int i = 0; i < UNEQUAL; i++) {
+        const double want = (double)of_class[unequal_label[i]] / (double)members[unequal_label[i]];
+        within += pow((double)seen[i] - want, 2) / want;
+    }
+    assert_near(chi, 0, 27.6);   /* 2 degrees of freedom, 1 - 1e-6 */
+    assert_near(within, 0, 180); /* 97 */
+    assert_true(same < EPOCHS * UNEQUAL / 2 && twice > EPOCHS);
+    lt_free(memory);
+    unequal_label[3] = LABELS;
+    assert_status(lt_sampler_balance(&all, &memory, d), LT_E_FORMAT);
+    assert_string_equal(lt_error_message(), "unequal: sample 3 has label 4, want 0 .. 3");
+    lt_free(memory);
+    lt_dataset_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +243,7 @@ int main(void)
         {"the ranks partition the epoch", check_ranks, 0, 0, 0},
         {"a part is spread evenly over the data set", check_spread, 0, 0, 0},
         {"repeats of an image have different keys", check_repeats, 0, 0, 0},
+        {"weighted positions draw all classes equally often", check_balance, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

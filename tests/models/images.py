@@ -169,6 +169,20 @@ def a_limited_evaluation_is_reported(cwd):
     assert said.endswith(" over 4 of 12 images\n"), said
 
 
+def weighted_sampling_is_resumed_and_named(cwd):
+    folders(cwd)
+    flags = [*SMALL, "--data", "data", "--image-size", "16", "--sampler", "weighted", "--epochs", "3"]
+    run(*flags, "--output", "whole", cwd=cwd)
+    run(*flags, "--max-steps", "4", "--output", "parts", cwd=cwd)
+    run(*flags, "--resume", "auto", "--output", "parts", cwd=cwd)
+    run(*flags, "--sampler", "random", "--output", "random", cwd=cwd)
+    weights = [content(os.path.join(cwd, folder, "model.safetensors")) for folder in ("whole", "parts", "random")]
+    assert weights[0] == weights[1] != weights[2]
+    for flag in ["--no-shuffle"], ["--overfit-batches", "1"]:
+        fails(*flags, *flag, cwd=cwd, code=USAGE, says="weighted sampling needs shuffle and all samples, and no service")
+    fails(*flags, "--sampler", "balanced", cwd=cwd, code=USAGE, says="--sampler: ")
+
+
 def corrupt_images_are_listed_once_and_counted_on_the_console(cwd):
     folders(cwd)
     for part in "train", "val":
@@ -243,7 +257,7 @@ def help_mentions_tar_files_and_packs(cwd):
 ROWS = [images_of_all_formats_are_trained_on, ignored_files_are_counted, evaluating_on_the_training_images_is_reported,
         classes_without_images_are_left_out, held_back_images_are_evaluated_and_never_trained_on, a_split_without_images_is_an_error,
         labels_from_a_table_are_trained_evaluated_and_split,
-        a_limited_evaluation_is_reported, corrupt_images_are_listed_once_and_counted_on_the_console,
+        a_limited_evaluation_is_reported, weighted_sampling_is_resumed_and_named, corrupt_images_are_listed_once_and_counted_on_the_console,
         an_unsaved_run_and_a_finished_run_are_reported, a_decompression_bomb_is_skipped,
         the_pixel_limit_is_an_option, permission_errors_are_reported, help_mentions_tar_files_and_packs]
 sys.exit(run_rows(ROWS, "lather-images-", *sys.argv[2:3]))

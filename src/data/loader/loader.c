@@ -24,6 +24,7 @@ struct lt_loader {
     lt_device *device;
     lt_prefetch *queue;
     lt_image_cache *cache;   /* NULL without a cache */
+    int64_t *by_class;       /* lt_sampler_balance()'s memory */
     lt_loader_config config; /* with defaults in place of zeros */
     int channels;
     int64_t batches;          /* per epoch */
@@ -230,6 +231,16 @@ static lt_status make_slots(lt_loader *l)
     return LT_OK;
 }
 
+static lt_status balance_classes(lt_loader *l, lt_sampler *sampler)
+{
+    const lt_loader_config *c = &l->config;
+    if (!c->weighted)
+        return LT_OK;
+    if (!c->shuffle || c->limit < l->dataset->count || l->dataset->remote)
+        return lt_fail(LT_E_ARG, "weighted sampling needs shuffle and all samples, and no service");
+    return lt_sampler_balance(sampler, &l->by_class, l->dataset);
+}
+
 static lt_status make_queue(lt_loader *l)
 {
     enum { MAX_TRIES = 1000 };
@@ -258,6 +269,7 @@ static lt_status make_queue(lt_loader *l)
                                 .batch = c->batch,
                                 .slots = c->slots,
                                 .threads = c->threads};
+    LT_TRY(balance_classes(l, &queue.sampler));
     int64_t samples = lt_sampler_rank_samples(&queue.sampler);
     l->batches = samples / c->batch + (!c->drop_last && samples % c->batch);
     if (c->max_batches && c->max_batches < l->batches)
@@ -308,6 +320,7 @@ void lt_loader_free(lt_loader **loader)
         return;
     lt_prefetch_free(&l->queue);
     lt_image_cache_free(&l->cache);
+    lt_free(l->by_class);
     for (int i = 0; l->buffers && i < (is_host_memory(l) ? l->config.slots : 1); i++)
         free_tensors(&l->buffers[i]);
     lt_free(l->buffers);

@@ -4,9 +4,10 @@
 
 #include "data/loader/sampler.h"
 
+#include "base/alloc.h"
 #include "base/rng.h"
 
-#include "lather/ext/fail.h"
+#include "lather/ext/dataset.h"
 
 enum { ROUNDS = 8 };
 
@@ -65,9 +66,48 @@ static int repeat_count(const lt_sampler *s)
     return s->repeats > 1 ? s->repeats : 1;
 }
 
+lt_status lt_sampler_balance(lt_sampler *s, int64_t **memory, const lt_dataset *d)
+{
+    const int classes = d->classes;
+    int label = 0;
+    LT_TRY(LT_ALLOC(memory, classes + 2 + d->count));
+    s->first = *memory; /* after counting and summing, first[k + 1] is the begin of class k */
+    s->index = *memory + classes + 2;
+    for (int64_t i = 0; i < d->count; i++) {
+        LT_TRY(lt_dataset_label(d, i, &label));
+        if (label < 0 || label >= classes)
+            return lt_fail(LT_E_FORMAT, "%s: sample %lld has label %d, want 0 .. %d", d->ops->name,
+                           (long long)i, label, classes - 1);
+        s->first[label + 2]++;
+    }
+    for (int k = 2; k < classes + 2; k++)
+        s->first[k] += s->first[k - 1];
+    for (int64_t i = 0; i < d->count; i++) {
+        LT_TRY(lt_dataset_label(d, i, &label));
+        s->index[s->first[label + 1]++] = i; /* at last the begin of the next class */
+    }
+    for (int k = 0; k < classes; k++)
+        if (s->first[k + 1] > s->first[s->classes])
+            s->first[++s->classes] = s->first[k + 1];
+    return LT_OK;
+}
+
+/* Draws a class, then one of its samples. */
+static int64_t draw_sample(const lt_sampler *s, int64_t epoch, int64_t position)
+{
+    uint32_t word[4];
+    lt_philox(lt_rng_key(s->seed, LT_STREAM_ORDER, (uint64_t)epoch, 2), 0, (uint64_t)position,
+              word);
+    const int64_t *first = s->first + ((uint64_t)word[0] * (uint64_t)s->classes >> 32);
+    const uint64_t bits = (uint64_t)word[2] << 32 | word[1];
+    return s->index[first[0] + (int64_t)(bits % (uint64_t)(first[1] - first[0]))];
+}
+
 uint64_t lt_sampler_sample_key(const lt_sampler *s, int64_t epoch, int64_t i, int64_t index)
 {
     int64_t repeat = sample_position(s, i) % repeat_count(s);
+    if (s->classes) /* a sample that is drawn twice has two augmentations */
+        index = sample_position(s, i) / repeat_count(s);
     uint64_t key = lt_rng_key(s->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index);
     return repeat ? lt_rng_key(key, LT_STREAM_AUGMENT, (uint64_t)repeat, 0) : key;
 }
@@ -80,6 +120,8 @@ uint64_t lt_sampler_epoch_key(const lt_sampler *s, int64_t epoch)
 int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
 {
     int64_t position = sample_position(s, i) / repeat_count(s);
+    if (s->classes)
+        return draw_sample(s, epoch, position);
     if (s->shuffle)
         return lt_sampler_permute(s->count, s->seed, epoch, position);
     const int64_t step = s->spread / s->count, rest = s->spread % s->count;

@@ -2,8 +2,7 @@
 #ifndef LT_DATA_SAMPLER_H
 #define LT_DATA_SAMPLER_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "lather/data.h"
 
 typedef struct lt_sampler {
     int64_t count; /* samples per epoch, of all ranks */
@@ -16,7 +15,15 @@ typedef struct lt_sampler {
      * r * accum + m of the update's batches, so they do not depend on the number of ranks; 0: positions rank,
      * rank + size, ... */
     int64_t batch, accum;
+    /* Samples by class, for positions that draw a class with equal probability and one of its samples, with
+     * replacement: begins of the classes in index, [classes + 1]; classes 0: off. */
+    int64_t classes, *first, *index;
 } lt_sampler;
+
+/* Lists the samples of each class that has any in *memory, the caller's for lt_free(). Errors: LT_E_NOMEM,
+ * LT_E_FORMAT (a label out of range), LT_E_IO. */
+LT_MUST_CHECK lt_status lt_sampler_balance(lt_sampler *sampler, int64_t **memory,
+                                           const lt_dataset *dataset);
 
 /* Returns the value at a position of the epoch's permutation of 0 .. count-1. */
 int64_t lt_sampler_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t position);

@@ -23,7 +23,8 @@ lt_option_table lt_image_option_table(image_options *o);
 /* program.c: classes, and output of evaluations. */
 typedef struct classifier_options {
     const char *save_logits, *eval_json, *class_weights;
-    int tta; /* 1: also the mirror image */
+    int tta;     /* 1: also the mirror image */
+    int sampler; /* 1: weighted */
     int64_t num_classes;
     double label_smoothing, target_top1;
     image_options images;

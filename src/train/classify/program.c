@@ -17,6 +17,7 @@ static const lt_option own_rows[] = {
 {"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .common = true, .help = "number of classes; 0: as in the data (or the weights)"},
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .common = true, .help = "fraction of the target distributed over all classes"},
 {"Training", TEXT("class-weights", class_weights), .meta = "balanced|NAME=WEIGHT,...", .after = "label-smoothing", .help = "factors of the training loss by class; balanced: inverse to the number of images of each; not named: 1"},
+{"Training", PICK("sampler", sampler, "random|weighted"), .after = "class-weights", .help = "order of training images; weighted: drawn with replacement, all classes equally often, as PyTorch's WeightedRandomSampler with weights inverse to the images of a class"},
 {"Evaluation", PICK("tta", tta, "none|hflip"), .after = "eval-batch-size", .help = "test-time augmentation: hflip: mean of the logits of an image and its mirror image"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "top-1 percentage of an evaluation at which training stops; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: safetensors file to write logits and labels to"},
@@ -187,6 +188,7 @@ static void configure_loader(const void *context, const lt_trainer *t, bool trai
     out->transform = s->transform;
     out->sizes = s->sizes;
     out->repeats = (int)o->repeated_aug;
+    out->weighted = s->args.sampler;
     out->mix = (lt_mix){.mixup_alpha = o->mixup_alpha, .cutmix_alpha = o->cutmix_alpha};
     out->cache_bytes = lt_classifier_cache_bytes(s);
 }
