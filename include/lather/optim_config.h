@@ -3,6 +3,7 @@
 #define LATHER_OPTIM_CONFIG_H
 
 #include "lather/averaging.h"
+#include "lather/cautious.h"
 
 /** Makes an optimizer with default settings by name: "sgd", "adagrad", "adam", "adamw", "shampoo", "soap",
  *  "muon", "lars", "lamb", one registered by lt_optim_register(), or one with another of its presets, as in
@@ -22,12 +23,13 @@ typedef struct lt_optim_config {
     double *schedule; /**< [steps] learning rate of each step; owned; NULL: lr in every step */
     size_t schedule_count;
     lt_averaging_config averaging;
+    lt_cautious_config cautious;
     void *settings; /**< owned: config struct of the optimizer's family */
 } lt_optim_config;
 
 /** Parses a JSON object. Required keys: "optim", a name of lt_optim_open() without a preset, and "lr".
  *  Optional: "dtype" ("float64", "float32"), "lr_schedule" ([lr of step 1, ...]), "iterate_averaging" ("off",
- *  "schedule-free", "primal") and the coefficients of lt_averaging_config, and the fields of the optimizer's
+ *  "schedule-free", "primal") and the coefficients of lt_averaging_config, "cautious_mask", "cautious_weight_decay", and the fields of the optimizer's
  *  config under the names and with the defaults in tests/oracle/optim_model.py. Every parameter has weight
  *  decay.
  *  Errors: LT_E_FORMAT (not JSON), LT_E_ARG (an unknown key or value, with the nearest known one; a value of

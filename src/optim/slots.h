@@ -18,6 +18,9 @@ LT_MUST_CHECK lt_status lt_optim_read_device_scalar(const lt_optim *o, const lt_
 /* Adds `by` to the count of updates of parameters with a gradient. */
 void lt_optim_add_to_update_counts(lt_optim *o, int64_t by);
 
+/* Returns true if the slot has weight decay, applied by the optimizer or around it. */
+bool lt_optim_slot_decays(const lt_optim *o, const lt_slot *slot);
+
 /* Returns true if the first update of a parameter is due. */
 bool lt_optim_has_first_update(const lt_optim *o);
 

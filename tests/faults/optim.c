@@ -5,6 +5,7 @@
 #include "one_sided.h"
 
 #include "lather/averaging.h"
+#include "lather/cautious.h"
 #include "lather/ext/optim_family.h"
 
 /* A preset of the registry, or a function that makes an optimizer; and options of the test. */
@@ -51,6 +52,15 @@ SHAMPOO(int4, c.factor_dtype = LT_STATE_INT4);
 SHAMPOO(triangles, c.packed_factors = true);
 SHAMPOO(diagonals, c.on_failure = LT_ON_FAILURE_DIAGONAL; c.tolerated_failures = 0);
 
+static lt_status make_cautious(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(lt_optim_adam(out, params, &(lt_adam_config){.weight_decay = 0.1}));
+    lt_status st = lt_optim_start_cautious(*out, &(lt_cautious_config){true, true});
+    if (st)
+        lt_optim_free(out);
+    return st;
+}
+
 static const maker more[] = {
     {"kl", make_kl},
     {"kl_bases", make_kl_bases},
@@ -65,6 +75,7 @@ static const maker more[] = {
     {"int4", make_int4},
     {"triangles", make_triangles},
     {"diagonals", make_diagonals},
+    {"cautious", make_cautious},
 };
 
 /* --- One step --- */

@@ -159,7 +159,7 @@ static void float64_agrees_with_the_model(void **state)
 {
     (void)state;
     int wrong;
-    assert_int_equal(run_all(true, 0, &wrong), 133);
+    assert_int_equal(run_all(true, 0, &wrong), 145);
     assert_int_equal(wrong, 0);
 }
 
@@ -264,6 +264,11 @@ static void is_refused(void **state)
 
 static const bad_row out_of_range[] = {
     /* clang-format off */
+    {"cautious decay of another kind", "{\"optim\": \"shampoo\", \"lr\": 1, \"weight_decay\": 1,"
+     " \"weight_decay_type\": \"l2\", \"cautious_weight_decay\": true}",
+     "cautious_weight_decay needs weight_decay_type decoupled"},
+    {"cautious decay of two kinds", "{\"optim\": \"adamw\", \"lr\": 1, \"cautious_weight_decay\": true,"
+     " \"iterate_averaging\": \"primal\", \"decay_of_y\": true}", "decay_of_y contradicts"},
     {"a split of another name",
      "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"in_proj:0:2\"]}",
      "split: no trained parameter matches 'in_proj'"},

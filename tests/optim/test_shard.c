@@ -6,6 +6,7 @@
 #include "state_ranks.h"
 
 #include "lather/averaging.h"
+#include "lather/cautious.h"
 #include "lather/ext/optim.h"
 
 #include <string.h>
@@ -60,6 +61,18 @@ static lt_status make_averaged_adam(lt_optim **out, const lt_params *params)
 static lt_status make_averaged_shampoo(lt_optim **out, const lt_params *params)
 {
     return average(make_shampoo(out, params), out, params, LT_AVERAGING_PRIMAL);
+}
+
+static lt_status make_cautious_adamw(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(make_adamw(out, params));
+    return lt_optim_start_cautious(*out, &(lt_cautious_config){true, true});
+}
+
+static lt_status make_cautious_shampoo(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(make_shampoo(out, params));
+    return lt_optim_start_cautious(*out, &(lt_cautious_config){true, true});
 }
 
 static lt_status make_adam_int8(lt_optim **out, const lt_params *params)
@@ -127,6 +140,8 @@ static const row rows[] = {
     {.name = "adagrad", .make = make_adagrad},
     {.name = "adam", .make = make_adam},
     {.name = "muon", .make = make_muon},
+    {.name = "adamw, cautious", .make = make_cautious_adamw},
+    {.name = "shampoo, cautious, in f64", .make = make_cautious_shampoo, .f64 = true},
     {.name = "adam, averaged", .make = make_averaged_adam},
     {.name = "shampoo, averaged, in f64", .make = make_averaged_shampoo, .f64 = true},
     {.name = "shampoo, averaged, parameters in bf16",

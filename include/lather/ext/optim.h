@@ -67,6 +67,9 @@ typedef struct lt_optim_ops {
     lt_stats_fn *stats;
     lt_stat_block_fn *stat_block;
     lt_stat_factor_fn *stat_factor;
+    /** Optional: returns the factor of lr, besides lr_scale, by which decoupled weight decay of a slot is multiplied; NaN:
+     *  another decay. NULL: decay_is_apart has the whole answer. */
+    double (*decay_lr)(const lt_optim *self, const lt_slot *slot);
     const struct lt_part_ops *parts; /**< private: parts of slots with their own owners */
     lt_update_size_fn *update_size;  /**< optional: without it --mup is rejected */
 } lt_optim_ops;
@@ -95,6 +98,7 @@ struct lt_optim {
     struct lt_shard *shard; /**< sharding of the state; NULL: not sharded */
     struct lt_part_norms *part_norms; /**< norms of parts; NULL: the norm is one sum over all */
     struct lt_averaging *averaging;   /**< weight averaging; NULL: none */
+    struct lt_cautious *cautious;     /**< cautious updates; NULL: as they are */
     lt_loss_scaling scaling;          /**< loss scaling; interval 0: none */
     lt_tensor *loss_scale;            /**< copy of scalars->loss_scale; NULL: 1 */
     /** set by lt_optim_scale_gradients(); NULL: loss_scale */

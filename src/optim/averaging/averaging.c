@@ -58,6 +58,11 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
                        "%s: decay_of_y needs adamw, or sgd without momentum, whose weight decay "
                        "is separate from the update",
                        name);
+    if (c->decay_of_y && o->cautious)
+        return lt_fail(
+            LT_E_ARG,
+            "%s: decay_of_y contradicts cautious_mask and cautious_weight_decay, which decay z",
+            name);
     if (o->shard && o->shard->values)
         return lt_fail(LT_E_UNSUPPORTED, "%s: weight averaging does not support sharded parameters",
                        name);

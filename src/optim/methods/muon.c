@@ -422,11 +422,18 @@ static lt_update_size update_size(const lt_optim *self, const lt_slot *slot)
     return (lt_update_size){0.5, x ? scale_of_update(m, x) : 1, elements, LT_DECAY_DECOUPLED};
 }
 
+static double decay_lr(const lt_optim *self, const lt_slot *slot)
+{
+    const muon *m = (const muon *)self;
+    return m->adamw[slot - self->slot] ? m->config.adamw_lr_scale : 1;
+}
+
 static const lt_optim_ops ops = {
     .name = "muon",
     .bytes = sizeof(muon),
     .slot_state = {"m", "v"},
     .has_state = has_state,
+    .decay_lr = decay_lr,
     .nanoseconds = estimate_nanoseconds,
     .step = step,
     .by_entries = true,

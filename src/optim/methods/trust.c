@@ -98,7 +98,7 @@ static size_t assign_ratio_columns(lt_trust *t, lt_trust_batch batch)
     for (size_t i = batch.begin; i < batch.end; i++) {
         const lt_slot *slot = t->due[i];
         t->column[i] = -1;
-        if (slot->weight_decay == 0 && !t->always_adapt)
+        if (!lt_optim_slot_decays(&t->base, slot) && !t->always_adapt)
             continue;
         t->item[count] = (lt_trust_item){slot->lr_scale, slot->weight_decay};
         t->column[i] = (int64_t)(batch.begin + count++);

@@ -71,6 +71,8 @@ static const lt_optim_field common[] = {
     {"train_interp_coeff", LT_FIELD_REAL, AT(averaging.train_interp_coeff)},
     {"eval_interp_coeff", LT_FIELD_REAL, AT(averaging.eval_interp_coeff)},
     {"eval_coeff_lr_power", LT_FIELD_REAL, AT(averaging.eval_coeff_lr_power)},
+    {"cautious_mask", LT_FIELD_FLAG, AT(cautious.mask)},
+    {"cautious_weight_decay", LT_FIELD_FLAG, AT(cautious.decay)},
     {"decay_of_y", LT_FIELD_FLAG, AT(averaging.decay_of_y)},
 };
 #undef AT
@@ -180,8 +182,10 @@ lt_status lt_optim_config_make(lt_optim **out, const lt_optim_config *config,
 {
     lt_optim *o = NULL;
     LT_TRY(config->family->make(&o, params, config->settings, config->lr));
-    lt_status st =
-        config->averaging.kind ? lt_optim_start_averaging(o, params, &config->averaging) : LT_OK;
+    const bool cautious = config->cautious.mask || config->cautious.decay;
+    lt_status st = cautious ? lt_optim_start_cautious(o, &config->cautious) : LT_OK;
+    if (!st && config->averaging.kind)
+        st = lt_optim_start_averaging(o, params, &config->averaging);
     if (st)
         lt_optim_free(&o);
     else

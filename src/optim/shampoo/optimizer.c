@@ -151,6 +151,12 @@ static lt_status visit_state(lt_optim *self, lt_state_visitor *visitor)
     return lt_shampoo_visit_state(self, visitor);
 }
 
+static double decay_lr(const lt_optim *self, const lt_slot *slot)
+{
+    (void)slot;
+    return ((const lt_shampoo *)self)->config.decay_type == LT_DECAY_DECOUPLED ? 1 : (double)NAN;
+}
+
 static const lt_optim_ops ops = {
     .name = "shampoo",
     .bytes = sizeof(lt_shampoo),
@@ -165,6 +171,7 @@ static const lt_optim_ops ops = {
     .destroy = destroy,
     .stat_block = lt_shampoo_stat_block,
     .stat_factor = lt_shampoo_stat_factor,
+    .decay_lr = decay_lr,
     .parts = &lt_shampoo_parts,
     .update_size = lt_shampoo_update_size,
 };

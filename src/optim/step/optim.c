@@ -1,6 +1,7 @@
 /* Common to all optimizers: construction, parameter groups, and state for checkpoints. */
 
 #include "base/alloc.h"
+#include "cautious.h"
 #include "optim/averaging/averaging.h"
 #include "optim/low_precision/quantized_state.h"
 #include "optim/sharding/part_norms.h"
@@ -109,6 +110,7 @@ void lt_optim_free(lt_optim **optim)
     lt_optim_fuse_cast_updates(o, false);
     lt_optim_free_part_norms(o);
     lt_averaging_free(o);
+    lt_cautious_free(o);
     lt_shard_free(o);
     lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)

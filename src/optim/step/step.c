@@ -1,5 +1,6 @@
 /* A step of any optimizer: sends the scalars, unscales and checks the gradients, updates, counts. */
 
+#include "cautious.h"
 #include "optim/averaging/averaging.h"
 #include "optim/sharding/part_norms.h"
 #include "optim/sharding/shard.h"
@@ -75,6 +76,7 @@ static lt_status begin_update(lt_optim *o)
     lt_optim_fuse_cast_updates(o, true);
     if (o->shard && o->shard->ops->pull)
         LT_TRY(o->shard->ops->pull(o));
+    LT_TRY(lt_cautious_begin_update(o));
     LT_TRY(write_loss_scale(o, o->gradient_scale));
     LT_TRY(o->part_norms ? lt_optim_grad_norm_by_parts(o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
@@ -86,16 +88,23 @@ static lt_status begin_update(lt_optim *o)
     return LT_OK;
 }
 
+/* Changes the update of the parameters, then switches them from z to y. */
+static lt_status end_update(lt_optim *o)
+{
+    LT_TRY(lt_cautious_end_update(o));
+    return lt_averaging_end_update(o);
+}
+
 lt_status lt_optim_update(lt_optim *o)
 {
     LT_TRY(lt_optim_begin_owned_update(o));
     LT_TRY(begin_update(o));
     lt_status st = o->skipped ? LT_OK : change_parameters(o);
     if (!o->shard)
-        return st ? st : lt_averaging_end_update(o);
+        return st ? st : end_update(o);
     st = lt_shard_finish_step(o, st, o->skipped);
     lt_optim_end_owned_update(o);
-    return st ? st : lt_averaging_end_update(o);
+    return st ? st : end_update(o);
 }
 
 bool lt_optim_has_host_phase(const lt_optim *o)
@@ -122,7 +131,7 @@ lt_status lt_optim_update_host(lt_optim *o)
 lt_status lt_optim_update_second(lt_optim *o)
 {
     LT_TRY(o->skipped ? LT_OK : o->ops->host_phase->second(o));
-    return lt_averaging_end_update(o);
+    return end_update(o);
 }
 
 void lt_optim_advance(lt_optim *o)
@@ -137,7 +146,7 @@ void lt_optim_advance(lt_optim *o)
         if (o->slot[i].param->has_grad) {
             lt_tensor_bump_version(o->slot[i].param->value);
             o->slot[i].version = o->slot[i].param->value->version;
-            if (o->averaging) /* the kernels' casts are of z, the values are y */
+            if (o->averaging || o->cautious) /* the kernels' casts are of earlier values */
                 lt_tensor_bump_version(o->slot[i].param->value);
         }
 }

@@ -128,6 +128,7 @@ lt_status lt_command_line_open_options(command_line *line, const arguments_more 
         command_option_table(a, program),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
         lt_averaging_option_table(&a->averaging),
+        lt_cautious_option_table(&a->cautious),
         lt_group_option_table(&a->groups),
         lt_schedule_option_table(&a->schedule),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_OWN),
@@ -417,6 +418,22 @@ static lt_status check_averaging(const arguments *a, const lt_options *options)
     return c->kind ? reject_together_with("iterate-averaging", list, COUNT(list)) : LT_OK;
 }
 
+static lt_status check_cautious(const arguments *a)
+{
+    const lt_cautious_config *c = &a->cautious;
+    const conflict list[] = {
+        {a->ranks.shard_gradients, "shard-gradients", "each rank needs whole gradients"},
+        {a->ranks.shard_params, "shard-params", "each rank needs whole parameters"},
+        {lt_mesh_flag_is_on(&a->ranks), "tensor-parallel", "each rank needs whole parameters"},
+    };
+    const conflict decay_of_y = {a->averaging.decay_of_y, "decay-of-y", "it decays z"};
+    if (!c->mask && !c->decay)
+        return LT_OK;
+    const char *flag = c->mask ? "cautious-mask" : "cautious-weight-decay";
+    LT_TRY(reject_together_with(flag, &decay_of_y, 1));
+    return reject_together_with(flag, list, COUNT(list));
+}
+
 static lt_status check_mode_conflicts(const arguments *a, const lt_options *options)
 {
     const output_options *o = &a->output;
@@ -463,6 +480,7 @@ lt_status lt_command_line_check(const command_line *line)
     LT_TRY(check_stragglers(a));
     LT_TRY(check_noise(a));
     LT_TRY(check_averaging(a, options));
+    LT_TRY(check_cautious(a));
     LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     LT_TRY(check_mode_conflicts(a, options));
     if (a->training.reproducible)

@@ -25,6 +25,7 @@ typedef struct arguments {
     training_options training;
     lt_optim_flags optim;
     lt_averaging_config averaging;
+    lt_cautious_config cautious;
     group_options groups;
     schedule_options schedule;
     evaluation_options evaluation;

@@ -52,6 +52,14 @@ static const lt_option averaging_rows[] = {
 OPTION_TABLE(lt_averaging_option_table, lt_averaging_config, averaging_rows)
 
 #undef OF
+#define OF lt_cautious_config
+static const lt_option cautious_rows[] = {
+{"Optimizer", BOOL("cautious-mask", mask), .through = "opt-kwargs", .help = "leave out elements of an update whose sign is not the gradient's, and scale the others up by their share (arXiv 2411.16085)"},
+{"Optimizer", BOOL("cautious-weight-decay", decay), .through = "opt-kwargs", .help = "decoupled weight decay, in place of the optimizer's own, of elements that the update does not move away from zero (arXiv 2510.12402)"},
+};
+OPTION_TABLE(lt_cautious_option_table, lt_cautious_config, cautious_rows)
+
+#undef OF
 #define OF evaluation_options
 static const lt_option evaluation_rows[] = {
 {"Evaluation", BOOL("eval", eval), .common = true, .help = "evaluate --weights only; same as the command evaluate"},

@@ -4,6 +4,7 @@
 #define LT_TRAIN_OPTIONS_H
 
 #include "lather/averaging.h"
+#include "lather/cautious.h"
 #include "lather/options.h"
 
 /* Indices of the choices, in the order of the rows. */
@@ -54,6 +55,7 @@ lt_option_table lt_training_option_table(training_options *o);
 /* Returns the last row of the table of training options, for commands without the others. */
 lt_option_table lt_reproducible_option_table(training_options *o);
 lt_option_table lt_averaging_option_table(lt_averaging_config *o);
+lt_option_table lt_cautious_option_table(lt_cautious_config *o);
 lt_option_table lt_evaluation_option_table(evaluation_options *o);
 lt_option_table lt_output_option_table(output_options *o);
 lt_option_table lt_machine_option_table(machine_options *o);
