@@ -44,8 +44,7 @@ typedef struct lt_optim_ops {
     bool (*state_shape)(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape);
     /** Optional: returns modelled nanoseconds of a slot's update, beyond reading and writing its tensors. */
     double (*nanoseconds)(const lt_optim *self, const lt_slot *slot);
-    /** Optional: returns the bytes of state beyond slot_state. */
-    size_t (*state_bytes)(const lt_optim *self);
+    size_t (*state_bytes)(const lt_optim *self); /**< optional: bytes of state beyond slot_state */
     /** step writes values only by the backend's sgd, adagrad, adam, vec and vec_lists, and all of a value
      *  that is due. */
     bool by_entries;
@@ -57,8 +56,7 @@ typedef struct lt_optim_ops {
     bool reads_rounded;
     /** An update equals that without weight decay minus lr * lr_scale * weight_decay * value. */
     bool decay_is_apart;
-    /** optional: frees what the struct points to, not the struct */
-    void (*destroy)(lt_optim *self);
+    void (*destroy)(lt_optim *self); /**< optional: frees what the struct points to, not it */
     /** For lt_optim_set_state_dtype(): a step may call step() several times, each with gradients in other
      *  slots; bit k of positive_state: slot_state[k] is never negative. */
     bool by_slots;
@@ -67,9 +65,7 @@ typedef struct lt_optim_ops {
     lt_stats_fn *stats;
     lt_stat_block_fn *stat_block;
     lt_stat_factor_fn *stat_factor;
-    /** Optional: returns the factor of lr, besides lr_scale, by which decoupled weight decay of a slot is multiplied; NaN:
-     *  another decay. NULL: decay_is_apart has the whole answer. */
-    double (*decay_lr)(const lt_optim *self, const lt_slot *slot);
+    double (*decay_lr)(const lt_optim *self, const lt_slot *slot); /**< private: step/cautious.h */
     const struct lt_part_ops *parts; /**< private: parts of slots with their own owners */
     lt_update_size_fn *update_size;  /**< optional: without it --mup is rejected */
 } lt_optim_ops;

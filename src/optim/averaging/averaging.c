@@ -36,6 +36,21 @@ struct lt_averaging {
 
 /* --- Life --- */
 
+static lt_status check_decay_of_y(const lt_optim *o, const lt_averaging_config *c)
+{
+    if (c->decay_of_y && !o->ops->decay_is_apart)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: decay_of_y needs adamw, or sgd without momentum, whose weight decay "
+                       "is separate from the update",
+                       o->ops->name);
+    if (c->decay_of_y && o->cautious)
+        return lt_fail(LT_E_ARG,
+                       "%s: decay_of_y contradicts cautious_mask and cautious_weight_decay, which "
+                       "decay z",
+                       o->ops->name);
+    return LT_OK;
+}
+
 static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c)
 {
     const char *name = o->ops->name;
@@ -53,16 +68,7 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
     if (!(c->eval_coeff_lr_power >= 0 && isfinite(c->eval_coeff_lr_power)))
         return lt_fail(LT_E_ARG, "%s: eval_coeff_lr_power %g is not a number >= 0", name,
                        c->eval_coeff_lr_power);
-    if (c->decay_of_y && !o->ops->decay_is_apart)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: decay_of_y needs adamw, or sgd without momentum, whose weight decay "
-                       "is separate from the update",
-                       name);
-    if (c->decay_of_y && o->cautious)
-        return lt_fail(
-            LT_E_ARG,
-            "%s: decay_of_y contradicts cautious_mask and cautious_weight_decay, which decay z",
-            name);
+    LT_TRY(check_decay_of_y(o, c));
     if (o->shard && o->shard->values)
         return lt_fail(LT_E_UNSUPPORTED, "%s: weight averaging does not support sharded parameters",
                        name);

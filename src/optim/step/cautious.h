@@ -5,6 +5,9 @@
 #include "lather/cautious.h"
 #include "lather/ext/optim.h"
 
+/* lt_optim_ops.decay_lr, optional, returns the factor of lr in addition to lr_scale that multiplies a slot's decoupled weight
+ * decay; NaN: another kind of decay. Without it decay is decoupled if decay_is_apart. */
+
 /* Copies the parameters before an update (begin) and changes the update (end), unless it is skipped. */
 LT_MUST_CHECK lt_status lt_cautious_begin_update(lt_optim *o);
 LT_MUST_CHECK lt_status lt_cautious_end_update(lt_optim *o);
