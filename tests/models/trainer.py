@@ -5,6 +5,7 @@ The first argument of the test program is the path of the training program.
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -44,6 +45,32 @@ def run(*args, cwd, code=OK, env=()):
 def fails(*args, cwd, says, code=ERROR):
     text = run(*args, cwd=cwd, code=code).stderr.splitlines()[-1]
     assert says in text, f"'{text}' lacks '{says}'"
+
+
+def guide_table(page):
+    """Rows of a guide's table "you have | you type": the text of the first cell, and the flags with values that the second has."""
+    with open(os.path.join(SOURCE, "docs", "guides", page)) as f:
+        lines = f.read().split("\n")
+    rows = []
+    for line in lines[next(i for i, line in enumerate(lines) if re.match(r"\| (what )?you have \|", line)) + 2:]:
+        if not line.startswith("| "):
+            return rows
+        have, typed = line.strip("| ").split(" | ")
+        rows.append((have, [code.split() for code in re.findall(r"`([^`]*)`", typed) if re.match("--.* ", code)]))
+
+
+def try_table(rows, situations, cwd):
+    """Runs the command of each row in a separate folder. situations: text in the first cell -> make(folder, words), which makes the user's data
+    and runs the words. Every row needs one situation, every situation a row."""
+    for number, (have, commands) in enumerate(rows):
+        found = [key for key in situations if key in have]
+        assert len(found) == 1, f"{have}: situations of the test: {found}"
+        for k, words in enumerate(commands or [[]]):
+            folder = os.path.join(cwd, f"{number}-{k}")
+            os.mkdir(folder)
+            situations[found[0]](folder, words)
+    unused = [key for key in situations if not any(key in have for have, _ in rows)]
+    assert not unused, unused
 
 
 def start(*args, cwd, **more):

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import struct
+import subprocess
 import sys
 
-from trainer import NOISE, SMALL, fails, read_safetensors, run, run_rows, write_safetensors
+from trainer import NOISE, SMALL, TOOLS, fails, guide_table, read_safetensors, run, run_rows, try_table, write_safetensors
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
 import make_torch_files as torch_files  # noqa: E402
@@ -145,7 +146,62 @@ def huggingface_names_of_residual_networks_are_read(cwd):
     assert evaluated(cwd, "w.safetensors")[0] == evaluated(cwd, "made/model.safetensors")[0]
 
 
-ROWS = [files_of_torch_save_are_read, files_that_run_code_are_refused, models_in_several_files_are_read,
+def every_row_of_the_weights_guide_runs(cwd):
+    plain = trained(cwd)
+    want, best = (evaluated(cwd, "made/" + name)[0] for name in ("model.safetensors", "checkpoints/best"))
+    zeros = {k: (dtype, shape, bytes(len(data))) for k, (dtype, shape, data) in plain.items()}
+
+    def has(write, says="", same=True):
+        """write(folder): makes the user's file, and returns its name; its evaluation is that of the run, unless same is false."""
+        def make(folder, words):
+            name = write(folder)
+            done = run(*NOISE, "--eval", "--threads", "1", *(words[:-1] or ["--weights"]), name, cwd=folder)
+            assert (done.stdout.splitlines()[-1] == want) == same and says in done.stderr, (words, done)
+        return make
+
+    def torch(content):
+        def write(folder):
+            save(folder, "w.pth", content)
+            return "w.pth"
+        return write
+
+    def tensors(found, name="w.safetensors"):
+        def write(folder):
+            os.makedirs(os.path.join(folder, os.path.dirname(name)), exist_ok=True)
+            write_safetensors(os.path.join(folder, name), found)
+            return os.path.dirname(name) or name
+        return write
+
+    def other_classes(folder, words):
+        few = {k: v for k, v in plain.items() if not k.startswith("fc.")}
+        write_safetensors(os.path.join(folder, "w.safetensors"), few)
+        run(*NOISE, *SMALL, "--max-steps", "1", *["w.safetensors" if word == "FILE" else word for word in words], cwd=folder)
+
+    def refused(folder, words):
+        assert not words, words
+        save(folder, "w.pth", torch_files.zipped({"x": torch_files.Call(os.system, "touch lather-was-here")}))
+        fails(*NOISE, "--eval", "--weights", "w.pth", cwd=folder, says="refuses to run posix.system")
+
+    def unknown(folder, words):
+        write_safetensors(os.path.join(folder, "w.safetensors"), plain)
+        assert not words, words
+        said = subprocess.run([os.path.join(TOOLS, "inspect"), "--values", "w.safetensors"], cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
+        assert "fc.weight" in said and " min " in said and " mean " in said, said
+
+    try_table(guide_table("weights.md"), {
+        "safetensors file": has(tensors(plain)), "`torch.save(model.state_dict())`": has(torch(torch_files.zipped(state_dict(plain)))),
+        "checkpoint of a training script": has(torch(torch_files.zipped({"model": state_dict(zeros), "ema": state_dict(plain)})), says="its 'ema'"),
+        "file of `torch.save(model)`": refused, "`save_pretrained()`": has(tensors(plain, "FOLDER/model.safetensors")),
+        "run of Lather": has(lambda folder: "../made", says="reading ../made/checkpoints/best", same=best == want),
+        "one checkpoint of a run": has(lambda folder: "../made/checkpoints/step-2"),
+        "weights without last layer": other_classes,
+        "before all of them": has(tensors({"module._orig_mod." + k: v for k, v in plain.items()})),
+        "f64, f16, bf16": has(tensors({k: ("F64", shape, struct.pack(f"<{len(data) // 4}d", *struct.unpack(f"<{len(data) // 4}f", data)))
+                                       if dtype == "F32" else (dtype, shape, data) for k, (dtype, shape, data) in plain.items()})),
+        "contents unknown": unknown}, cwd)
+
+
+ROWS = [every_row_of_the_weights_guide_runs, files_of_torch_save_are_read, files_that_run_code_are_refused, models_in_several_files_are_read,
         a_run_gives_its_best_weights, sixteen_bit_floats_with_counters_are_read,
         huggingface_names_of_residual_networks_are_read]
 
