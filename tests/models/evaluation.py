@@ -83,23 +83,35 @@ def class_results_and_confusion_match_the_logits(cwd):
     assert len({s["path"] for s in shown}) == len(shown)
 
 
-def mirror_images_are_averaged_by_tta(cwd):
-    folders(cwd)
-    trained(cwd)
+def rearranged(cwd, folder, rows, columns):
+    """Writes the evaluation images with these rows, counted from the bottom, and columns to a folder."""
     for root, _, names in os.walk(os.path.join(cwd, "data/val")):
         for name in names:  # 20 x 20 pixels of 24 bits in rows of 60 bytes
             data = content(root, name)
-            rows = [data[54 + 60 * y:][:60] for y in range(20)]
-            path = os.path.join(root, name).replace("/data/", "/mirrored/")
+            path = os.path.join(root, name).replace("/data/", f"/{folder}/")
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as f:
-                f.write(data[:54] + b"".join(b"".join(row[3 * x:][:3] for x in reversed(range(20))) for row in rows))
+                f.write(data[:54] + b"".join(data[54 + 60 * y + 3 * x:][:3] for y in rows for x in columns))
+
+
+def mirrored_and_shifted_images_are_averaged_by_tta(cwd):
+    folders(cwd)
+    trained(cwd)
+    rearranged(cwd, "mirrored", range(20), range(19, -1, -1))
+    before, after = [1, *range(19)], [*range(1, 20), 18]  # pixels beyond the edge are reflected; files store the bottom row first
+    rearranged(cwd, "left", before, after)
+    rearranged(cwd, "right", after, before)
 
     def logits(*flags):
-        run(*EVAL, "--save-logits", "l", *flags, cwd=cwd)
+        run(*EVAL, "--image-size", "20", "--crop-pct", "1", "--save-logits", "l", *flags, cwd=cwd)
         return array.array("f", read_safetensors(os.path.join(cwd, "l"))["logits"][2])
     plain, other, both = logits(), logits("--data", "mirrored"), logits("--tta", "hflip")
     errors = max(abs((a + b) / 2 - c) for a, b, c in zip(plain, other, both)), max(abs(a - c) for a, c in zip(plain, both))
+    assert errors[0] < 1e-5 < errors[1], errors
+    moved = [logits("--tta", "hflip", "--data", folder) for folder in ("left", "right")]
+    want = [a / 2 + (b + c) / 4 for a, b, c in zip(both, *moved)]
+    shifted = logits("--tta", "shift")
+    errors = max(abs(a - b) for a, b in zip(want, shifted)), max(abs(a - b) for a, b in zip(both, shifted))
     assert errors[0] < 1e-5 < errors[1], errors
 
 
@@ -231,7 +243,7 @@ def unknown_classes_are_rejected(cwd):
 
 
 ROWS = [classes_are_matched_by_name, a_subset_of_the_classes_is_evaluated_among_all, unknown_classes_are_rejected,
-        class_results_and_confusion_match_the_logits, mirror_images_are_averaged_by_tta, class_weights_scale_the_loss_of_training, sample_images_match_the_files,
+        class_results_and_confusion_match_the_logits, mirrored_and_shifted_images_are_averaged_by_tta, class_weights_scale_the_loss_of_training, sample_images_match_the_files,
         the_report_is_written_and_independent_of_the_batch_size,
         many_classes_omit_the_matrix_and_large_images_are_reduced, corrupt_images_do_not_shift_the_others]
 

@@ -7,6 +7,7 @@
 /* Indices of the choices, in the order of the rows. */
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { FILTER_AUTO, FILTER_BILINEAR };
+enum { TTA_NONE, TTA_HFLIP, TTA_SHIFT };
 
 /* preprocess.c: the images to read, and their preprocessing. */
 typedef struct image_options {
@@ -23,7 +24,7 @@ lt_option_table lt_image_option_table(image_options *o);
 /* program.c: classes, and output of evaluations. */
 typedef struct classifier_options {
     const char *save_logits, *eval_json, *class_weights;
-    int tta;     /* 1: also the mirror image */
+    int tta;     /* TTA_* */
     int sampler; /* 1: weighted */
     int64_t num_classes;
     double label_smoothing, target_top1;

@@ -90,13 +90,25 @@ lt_status lt_classifier_open_class_weights(classifier *s, int classes)
     return st ? st : make_tensor(&s->class_weight, s, LT_F32, weight, classes);
 }
 
+/* Makes the columns step * i + start of an image; those beyond the edge are reflected. */
+static lt_status make_columns(lt_tensor **out, const classifier *s, int32_t step, int32_t start)
+{
+    const int32_t width = s->transform.size, last = width - 1;
+    int32_t *column = malloc((size_t)width * sizeof *column);
+    for (int32_t i = 0; i < width && column; i++) {
+        const int32_t at = last ? abs(step * i + start) : 0;
+        column[i] = at > last ? 2 * last - at : at;
+    }
+    return make_tensor(out, s, LT_I32, column, width);
+}
+
 lt_status lt_classifier_open_mirror(classifier *s)
 {
-    const int32_t width = s->transform.size;
     if (!s->args.tta || s->mirror)
         return LT_OK;
-    int32_t *column = malloc((size_t)width * sizeof *column);
-    for (int32_t i = 0; i < width && column; i++)
-        column[i] = width - 1 - i;
-    return make_tensor(&s->mirror, s, LT_I32, column, width);
+    LT_TRY(make_columns(&s->mirror, s, -1, s->transform.size - 1));
+    if (s->args.tta == TTA_HFLIP)
+        return LT_OK;
+    LT_TRY(make_columns(&s->shift[0], s, 1, 1));
+    return make_columns(&s->shift[1], s, 1, -1);
 }

@@ -12,6 +12,7 @@ classifier *lt_classifier_of(lt_trainer *t)
 lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
 {
     lt_tensor *x = lt_normalize(lt_trainer_tape(s->t), images, &s->pixels);
-    const classification c = {.model = lt_trainer_model(s->t), .mirror = s->mirror};
+    const classification c = {
+        .model = lt_trainer_model(s->t), .mirror = s->mirror, .shift = {s->shift[0], s->shift[1]}};
     return lt_classification_logits(&c, lt_trainer_tape(s->t), x);
 }

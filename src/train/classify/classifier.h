@@ -33,6 +33,7 @@ typedef struct classifier {
     classification classify;  /* context of the task */
     lt_tensor *class_weight;  /* [classes] factors of the training loss; NULL: all 1 */
     lt_tensor *mirror;        /* [size] columns of a mirror image, for --tta; or NULL */
+    lt_tensor *shift[2];      /* [size] rows and columns of images shifted by a pixel; or NULL */
     struct details *details;  /* details of an evaluation; NULL if not requested */
 } classifier;
 
@@ -91,7 +92,7 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
 /* --- class_weights.c: tensors that the task reads --- */
 /* Makes the weights of --class-weights for the training data. Errors: LT_E_ARG, naming an unknown class. */
 lt_status lt_classifier_open_class_weights(classifier *s, int classes);
-/* Makes the columns of mirror images for --tta. */
+/* Makes the columns of mirror and shifted images for --tta. */
 lt_status lt_classifier_open_mirror(classifier *s);
 
 /* --- logits.c: --save-logits --- */

@@ -18,7 +18,7 @@ static const lt_option own_rows[] = {
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .common = true, .help = "fraction of the target distributed over all classes"},
 {"Training", TEXT("class-weights", class_weights), .meta = "balanced|NAME=WEIGHT,...", .after = "label-smoothing", .help = "factors of the training loss by class; balanced: inverse to the number of images of each; not named: 1"},
 {"Training", PICK("sampler", sampler, "random|weighted"), .after = "class-weights", .help = "order of training images; weighted: drawn with replacement, all classes equally often, as PyTorch's WeightedRandomSampler with weights inverse to the images of a class"},
-{"Evaluation", PICK("tta", tta, "none|hflip"), .after = "eval-batch-size", .help = "test-time augmentation: hflip: mean of the logits of an image and its mirror image"},
+{"Evaluation", PICK("tta", tta, "none|hflip|shift"), .after = "eval-batch-size", .help = "test-time augmentation: hflip: mean of the logits of an image and its mirror image; shift: half of the mean is over both shifted by a pixel, up and left or down and right, with reflected edges"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "top-1 percentage of an evaluation at which training stops; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: safetensors file to write logits and labels to"},
 {"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: JSON file of class accuracies, confusions and sample images; with --output also written to eval.json there, which report shows"},
@@ -212,6 +212,7 @@ static void *task_context(void *context, lt_trainer *t)
                                    .label_smoothing = s->args.label_smoothing,
                                    .class_weight = s->class_weight,
                                    .mirror = s->mirror,
+                                   .shift = {s->shift[0], s->shift[1]},
                                    .collect = s->details ? lt_classifier_add_details : NULL,
                                    .collector = s->details};
     return &s->classify;
@@ -347,6 +348,8 @@ static void close_classifier(void *context)
     lt_classifier_close_details(s);
     lt_tensor_free(&s->class_weight);
     lt_tensor_free(&s->mirror);
+    lt_tensor_free(&s->shift[0]);
+    lt_tensor_free(&s->shift[1]);
     lt_metadata_clear(&s->known);
     lt_metadata_clear(&s->own);
 }

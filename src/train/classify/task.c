@@ -39,13 +39,28 @@ static const lt_task_metric metrics[] = {
     {.name = "top5", .label = "top-5", .unit = "%", .value = lt_classification_top5},
 };
 
+/* Returns the sum of the logits of images and of their mirror images. */
+static lt_tensor *add_mirrored(const classification *c, lt_tape *tape, lt_tensor *x)
+{
+    lt_tensor *mirrored = lt_index_select(tape, x, -1, c->mirror);
+    return lt_add(tape, lt_module_forward(c->model, tape, x),
+                  lt_module_forward(c->model, tape, mirrored));
+}
+
 lt_tensor *lt_classification_logits(const classification *c, lt_tape *tape, lt_tensor *x)
 {
-    lt_tensor *logits = lt_module_forward(c->model, tape, x);
     if (!c->mirror || lt_tape_pass(tape).record)
-        return logits;
-    lt_tensor *mirrored = lt_index_select(tape, x, -1, c->mirror);
-    return lt_scale(tape, lt_add(tape, logits, lt_module_forward(c->model, tape, mirrored)), 0.5);
+        return lt_module_forward(c->model, tape, x);
+    lt_tensor *sum = add_mirrored(c, tape, x);
+    if (!c->shift[0])
+        return lt_scale(tape, sum, 0.5);
+    sum = lt_scale(tape, sum, 0.25);
+    for (int i = 0; i < 2; i++) {
+        lt_tensor *rows = lt_index_select(tape, x, -2, c->shift[i]);
+        lt_tensor *moved = lt_index_select(tape, rows, -1, c->shift[i]);
+        sum = lt_add(tape, sum, lt_scale(tape, add_mirrored(c, tape, moved), 0.125));
+    }
+    return sum;
 }
 
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,

@@ -14,6 +14,7 @@ typedef struct classification {
     double label_smoothing;  /* smoothing of labels in training */
     lt_tensor *class_weight; /* [classes] factors of the loss in training, or NULL */
     lt_tensor *mirror;       /* [width] reversed columns: evaluate mirror images, too; or NULL */
+    lt_tensor *shift[2]; /* [width] rows and columns of shifted images to evaluate, too; or NULL */
     /* Callback after each batch of an evaluation; may read labels and images. May be NULL. */
     lt_status (*collect)(void *collector, lt_tape *tape, const lt_batch *batch, lt_tensor *logits);
     void *collector;
@@ -21,7 +22,8 @@ typedef struct classification {
 
 extern const lt_task_ops lt_classification_task;
 
-/* Returns logits of normalized images x; in evaluations with mirror their mean over images and mirror images. */
+/* Returns logits of normalized images x; in evaluations with mirror their mean over images and mirror images, half of
+ * it over shifted ones if there are any. */
 lt_tensor *lt_classification_logits(const classification *c, lt_tape *tape, lt_tensor *x);
 /* Return the accuracies in percent. */
 double lt_classification_top1(const lt_task_sums *sums);
