@@ -152,7 +152,7 @@ static const char completion[] =
     "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
     "    fi\n"
     "}\n"
-    "complete -o filenames -F _lather lather train_resnet50 train_vit train_gpt";
+    "complete -o filenames -F _lather lather train_resnet50 train_vit train_gpt train_speedrun";
 
 static int print_completion(const char *shell)
 {
