@@ -4,7 +4,6 @@
 #include "inspect_records.h"
 
 #include "lather/detail/text.h"
-#include "lather/ext/fail.h"
 
 #include <math.h>
 #include <stdio.h>

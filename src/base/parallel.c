@@ -58,3 +58,20 @@ int lt_parallel_index(void)
 }
 
 #endif
+
+typedef struct range {
+    lt_range_fn *fn;
+    void *context;
+} range;
+
+static void run_range(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const range *r = context;
+    (void)chunk;
+    r->fn(r->context, begin, end);
+}
+
+void lt_parallel_range(int64_t count, int64_t grain, lt_range_fn *fn, void *context)
+{
+    lt_parallel(count, grain, run_range, &(range){fn, context});
+}

@@ -11,6 +11,10 @@ typedef void lt_chunk_fn(void *context, int64_t begin, int64_t end, int64_t chun
  * results in chunk order do not depend on the number of threads. Nested calls run serially. */
 void lt_parallel(int64_t count, int64_t grain, lt_chunk_fn *fn, void *context);
 
+/* Does the same for callbacks that do not need the chunk's number. */
+typedef void lt_range_fn(void *context, int64_t begin, int64_t end);
+void lt_parallel_range(int64_t count, int64_t grain, lt_range_fn *fn, void *context);
+
 /* Sets (or returns) the number of threads of the team; set when a device is opened, also for oneDNN. */
 void lt_parallel_set_threads(int threads);
 int lt_parallel_threads(void);

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEFAULT_EVENTS = 1 << 18, MAX_THREADS = 256, THREAD_NAME = 32 };
 

@@ -5,13 +5,11 @@
 #include "base/os.h"
 #include "launch/spawn.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 typedef struct supervisor {
     lt_launch *launch;

@@ -34,10 +34,9 @@ typedef struct draw_job {
     const lt_shard_spec *spec; /* NULL: the whole parameter */
 } draw_job;
 
-static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void draw_chunk(void *context, int64_t begin, int64_t end)
 {
     const draw_job *job = context;
-    (void)chunk;
     for (int64_t i = begin; i < end; i++) {
         /* Both distributions use at most the four words of one counter. */
         const int64_t logical = job->spec ? lt_shard_spec_index(job->spec, i) : i;
@@ -62,7 +61,7 @@ static lt_status draw_param(lt_param *param, uint64_t seed, draw_fn *draw, doubl
         return LT_E_NOMEM;
     draw_job job = {host, dtype, lt_rng_name_key(seed, LT_STREAM_INIT, param->name),
                     draw, scale, param->spec};
-    lt_parallel(lt_tensor_count(param->value), DRAW_GRAIN, draw_chunk, &job);
+    lt_parallel_range(lt_tensor_count(param->value), DRAW_GRAIN, draw_chunk, &job);
     lt_status st = lt_tensor_write(param->value, host, bytes);
     lt_free(host);
     return st;

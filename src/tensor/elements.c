@@ -27,9 +27,8 @@ typedef struct map {
 
 enum { BLOCK = 256, GRAIN = 16 * BLOCK }; /* a block's values fit the first-level cache */
 
-static void map_range(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void map_range(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const map *m = context;
     double in[LT_MAX_MAPPED][BLOCK], out[BLOCK];
     const double *x[LT_MAX_MAPPED];
@@ -83,6 +82,6 @@ lt_status lt_op_map(lt_node *node, lt_map_fn *fn, const lt_view *const *x, int c
             return lt_fail(LT_E_SHAPE, "%s: input %d %s does not broadcast to %s", node->op->name,
                            k, lt_shape_text(x[k]->shape, small), lt_shape_text(y->shape, large));
     sort_dims_by_stride(&m);
-    lt_parallel(lt_shape_count(y->shape), GRAIN, map_range, &m);
+    lt_parallel_range(lt_shape_count(y->shape), GRAIN, map_range, &m);
     return LT_OK;
 }

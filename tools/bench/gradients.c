@@ -13,7 +13,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LAYERS = 4, BATCH = 4, MOST_CONTESTS = 16 };

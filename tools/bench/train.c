@@ -9,7 +9,6 @@
 #include "lather/train_step.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct settings {

@@ -9,7 +9,6 @@
 #include "data/files/files.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -11,7 +11,6 @@
 #include "lather/detail/text.h"
 #include "lather/log.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

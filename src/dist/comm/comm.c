@@ -10,8 +10,6 @@
 
 #include "lather/detail/view.h"
 
-#include <errno.h>
-
 static const double default_deadline = 600; /* seconds */
 
 lt_status lt_comm_allocate(lt_comm **out, const lt_comm_ops *ops, lt_device *device)

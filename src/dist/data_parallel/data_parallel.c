@@ -13,7 +13,6 @@
 #include "tensor/tensor.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { DEFAULT_BUCKET = 25 << 20 };
 

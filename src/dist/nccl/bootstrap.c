@@ -1,7 +1,6 @@
 /* Bootstrap of NCCL: rank 0's address is broadcast over MPI if mpirun or srun started the ranks, or is in torchrun's
  * environment variables. MPI is closed again before NCCL transfers data. */
 
-#include "base/alloc.h"
 #include "base/token.h"
 #include "dist/comm/comm.h"
 #include "dist/nccl/nccl.h"

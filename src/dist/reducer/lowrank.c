@@ -31,10 +31,9 @@ static float dot(const float *a, const float *b, int64_t count)
     return sum;
 }
 
-static void compute_p_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_p_rows(void *context, int64_t begin, int64_t end)
 {
     const lt_lowrank *m = context;
-    (void)chunk;
     for (int64_t i = begin; i < end; i++)
         for (int64_t k = 0; k < m->rank; k++)
             m->p[i * m->rank + k] = dot(m->x + i * m->cols, m->q + k * m->cols, m->cols);
@@ -43,7 +42,7 @@ static void compute_p_rows(void *context, int64_t begin, int64_t end, int64_t ch
 void lt_lowrank_compute_p(const lt_lowrank *m)
 {
     lt_lowrank copy = *m;
-    lt_parallel(m->rows, ROWS, compute_p_rows, &copy);
+    lt_parallel_range(m->rows, ROWS, compute_p_rows, &copy);
 }
 
 /* to += factor * from. */
@@ -53,10 +52,9 @@ static void add_scaled(float *restrict to, const float *restrict from, float fac
         to[j] += factor * from[j];
 }
 
-static void compute_q_columns(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_q_columns(void *context, int64_t begin, int64_t end)
 {
     const lt_lowrank *m = context;
-    (void)chunk;
     for (int64_t k = 0; k < m->rank; k++)
         for (int64_t j = begin; j < end; j++)
             m->q[k * m->cols + j] = 0;
@@ -69,13 +67,12 @@ static void compute_q_columns(void *context, int64_t begin, int64_t end, int64_t
 void lt_lowrank_compute_q(const lt_lowrank *m)
 {
     lt_lowrank copy = *m;
-    lt_parallel(m->cols, COLUMNS, compute_q_columns, &copy);
+    lt_parallel_range(m->cols, COLUMNS, compute_q_columns, &copy);
 }
 
-static void reconstruct_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void reconstruct_rows(void *context, int64_t begin, int64_t end)
 {
     const lt_lowrank *m = context;
-    (void)chunk;
     for (int64_t i = begin; i < end; i++) {
         float *row = m->x + i * m->cols;
         for (int64_t j = 0; j < m->cols; j++)
@@ -88,7 +85,7 @@ static void reconstruct_rows(void *context, int64_t begin, int64_t end, int64_t 
 void lt_lowrank_reconstruct(const lt_lowrank *m)
 {
     lt_lowrank copy = *m;
-    lt_parallel(m->rows, ROWS, reconstruct_rows, &copy);
+    lt_parallel_range(m->rows, ROWS, reconstruct_rows, &copy);
 }
 
 /* --- Orthonormal columns --- */

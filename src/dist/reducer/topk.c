@@ -16,7 +16,6 @@
 
 #include "lather/log.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,8 +9,6 @@
 #include "lather/ext/elementary.h"
 #include "lather/ext/optim.h"
 
-#include <math.h>
-
 struct lt_ema {
     lt_device *device;
     double decay;

@@ -7,9 +7,6 @@
 #include "base/rng.h"
 #include "tensor/backend/dtype.h"
 
-#include "lather/ext/fail.h"
-
-#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -489,9 +486,8 @@ static void encode_block_and_error(const pass *p, int64_t block, const float *x)
     encode_block(&p->error, error, block, p->errors);
 }
 
-static void encode_blocks(void *context, int64_t from, int64_t to, int64_t chunk)
+static void encode_blocks(void *context, int64_t from, int64_t to)
 {
-    (void)chunk;
     const pass *p = context;
     float x[MATRIX_BLOCK];
     for (int64_t b = from; b < to; b++) {
@@ -507,9 +503,8 @@ static void encode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
     }
 }
 
-static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk)
+static void decode_blocks(void *context, int64_t from, int64_t to)
 {
-    (void)chunk;
     const pass *p = context;
     float x[MATRIX_BLOCK], error[MATRIX_BLOCK];
     for (int64_t b = from; b < to; b++) {
@@ -545,7 +540,7 @@ void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements
         p.coded.rounding = rounding;
     for (int64_t i = 0; i < p.n; i++)
         memcpy(memory + 4 * i, &x[i * (p.n + 1)], 4);
-    lt_parallel(blocks_of(&p.coded), grain, encode_blocks, &p);
+    lt_parallel_range(blocks_of(&p.coded), grain, encode_blocks, &p);
 }
 
 void lt_quantized_decode(lt_quantized_format f, const unsigned char *memory, int64_t elements,
@@ -556,7 +551,7 @@ void lt_quantized_decode(lt_quantized_format f, const unsigned char *memory, int
     p.apart = apart;
     for (int64_t i = 0; i < p.n; i++)
         memcpy(&x[i * (p.n + 1)], memory + 4 * i, 4);
-    lt_parallel(blocks_of(&p.coded), grain, decode_blocks, &p);
+    lt_parallel_range(blocks_of(&p.coded), grain, decode_blocks, &p);
     if (f.kind == LT_QUANTIZED_SYMMETRIC)
         mirror_lower_triangle(x, p.n);
 }

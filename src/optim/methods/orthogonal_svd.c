@@ -6,8 +6,6 @@
 
 #include "base/alloc.h"
 
-#include "lather/ext/fail.h"
-
 #include <float.h>
 #include <math.h>
 

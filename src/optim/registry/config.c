@@ -9,7 +9,6 @@
 #include "lather/optim_config.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 static lt_status require_key(const lt_json_value *object, const char *name)

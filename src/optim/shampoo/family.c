@@ -14,7 +14,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <string.h>
 
 /* --- Conditions under which an option is read --- */
 

@@ -3,8 +3,6 @@
 #include "optim/registry/names.h"
 #include "optim/shampoo/settings.h"
 
-#include "lather/detail/text.h"
-
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

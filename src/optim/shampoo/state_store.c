@@ -94,9 +94,8 @@ typedef struct requantize_context {
 } requantize_context;
 
 /* A Cholesky decomposition runs on one thread, so blocks are requantized in parallel. */
-static void requantize_blocks(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void requantize_blocks(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const requantize_context *all = context;
     pair list[PAIRS];
     for (int64_t i = begin; i < end; i++) {
@@ -113,7 +112,7 @@ void lt_shampoo_requantize(lt_shampoo *s, lt_block_batch batch, int sets)
     requantize_context all = {s, batch.begin, sets};
     if (!lt_shampoo_compresses_factors(&s->config) && s->base.state_dtype == LT_STATE_F32)
         return;
-    lt_parallel((int64_t)(batch.end - batch.begin), 1, requantize_blocks, &all);
+    lt_parallel_range((int64_t)(batch.end - batch.begin), 1, requantize_blocks, &all);
     lt_shampoo_discard_dequantized(s, batch, sets);
 }
 

@@ -1,7 +1,6 @@
 /* Attaches an optimizer to sharded parameters: allocates owner buffers and messages, and plans schedules. */
 
 #include "dist/consensus.h"
-#include "optim/slots.h"
 #include "sharded.h"
 #include "tensor/tensor.h"
 

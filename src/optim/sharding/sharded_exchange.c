@@ -3,7 +3,6 @@
  * the parts are Shampoo's blocks, and owners are chosen by cost. */
 
 #include "base/trace.h"
-#include "dist/consensus.h"
 #include "optim/slots.h"
 #include "sharded.h"
 #include "tensor/tensor.h"

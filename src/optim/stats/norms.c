@@ -92,9 +92,8 @@ static void add_row(const region *r, int64_t i, double *row)
     }
 }
 
-static void add_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void add_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const region *r = context;
     for (int64_t i = begin; i < end; i++)
         add_row(r, i, r->row + i * ROW);
@@ -110,7 +109,7 @@ lt_status lt_stats_sum_region(const lt_host_tensor tensor[LT_STAT_TENSORS], lt_s
     for (int t = 0; t < LT_STAT_TENSORS; t++)
         r.view[t] = region_of(tensor[t].view, offset, extent);
     const int64_t grain = CHUNK * rows / all;
-    lt_parallel(rows, grain > 0 ? grain : 1, add_rows, &r);
+    lt_parallel_range(rows, grain > 0 ? grain : 1, add_rows, &r);
     for (int k = 0; k < LT_SUMS; k++)
         sum[k] = 0;
     for (int64_t i = 0; i < rows; i++) {

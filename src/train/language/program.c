@@ -7,7 +7,6 @@
 #include "lather/log.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { USUAL_LENGTH = 256 }; /* tokens: nanoGPT's for characters */
 

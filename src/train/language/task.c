@@ -6,8 +6,6 @@
 #include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
-#include <math.h>
-
 enum { CORRECT, AMONG_FIVE, TARGETS, COUNTS }; /* indices, as in lt_topk_hits() */
 
 double lt_language_perplexity(const lt_task_sums *sums)

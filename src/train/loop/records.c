@@ -2,8 +2,6 @@
 
 #include "loop.h"
 
-#include "lather/log.h"
-
 #include <stdio.h>
 
 lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,

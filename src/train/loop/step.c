@@ -13,7 +13,6 @@
 #include "lather/ext/optim.h"
 #include "lather/profile.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

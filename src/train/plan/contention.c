@@ -9,7 +9,6 @@
 #include "lather/ext/fail.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>

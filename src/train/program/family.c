@@ -2,7 +2,6 @@
 
 #include "family.h"
 
-#include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
 

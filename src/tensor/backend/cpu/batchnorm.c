@@ -247,9 +247,8 @@ lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, co
     return LT_OK;
 }
 
-static void grad_x_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void grad_x_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const grad_job *j = context;
     j->kernels->of[j->store].bn_grad_x(&j->in, begin, end);
 }
@@ -278,6 +277,6 @@ lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const 
             memcpy(in->affine[i].data, s + i * c, (size_t)c * sizeof *s);
     j.in.slope = line;
     j.in.offset = line + c;
-    lt_parallel(row_count(in->x), rows_per_chunk(in->x, WRITE_CHUNK), grad_x_chunk, &j);
+    lt_parallel_range(row_count(in->x), rows_per_chunk(in->x, WRITE_CHUNK), grad_x_chunk, &j);
     return LT_OK;
 }

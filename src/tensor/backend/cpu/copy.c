@@ -119,9 +119,8 @@ static void index_to_offsets(const strided_copy *w, int64_t index, int dims, int
 }
 
 /* Copies runs of the last dimension. */
-static void copy_runs(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void copy_runs(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const strided_copy *w = context;
     const int last = w->dims - 1;
     for (int64_t i = begin; i < end; i++) {
@@ -152,9 +151,8 @@ static void transpose_block(const strided_copy *w, const char *from, char *to, i
 }
 
 /* Copies slabs of BLOCK rows of y each, by blocked transposes. */
-static void transpose_slabs(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void transpose_slabs(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const strided_copy *w = context;
     const int last = w->dims - 1;
     for (int64_t i = begin; i < end; i++) {
@@ -201,9 +199,9 @@ bool lt_cpu_copy_strided(const lt_cpu *cpu, const lt_view *x, const lt_view *y)
     const int64_t count = lt_cpu_element_count(y), run = w.count[w.dims - 1];
     if (find_transposed_dim(&w)) {
         const int64_t slab = BLOCK * run, items = count / run / w.count[w.transposed_dim] * w.slabs;
-        lt_parallel(items, slab < GRAIN ? GRAIN / slab : 1, transpose_slabs, &w);
+        lt_parallel_range(items, slab < GRAIN ? GRAIN / slab : 1, transpose_slabs, &w);
     } else if (count > 0) {
-        lt_parallel(count / run, run < GRAIN ? GRAIN / run : 1, copy_runs, &w);
+        lt_parallel_range(count / run, run < GRAIN ? GRAIN / run : 1, copy_runs, &w);
     }
     return true;
 }

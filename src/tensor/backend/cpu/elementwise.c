@@ -40,26 +40,25 @@ static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view
 }
 
 /* Runs fn on all elements. Returns false if the views do not allow it. */
-static bool run_elementwise(void *ctx, lt_chunk_fn *fn, double number, const lt_view *a,
+static bool run_elementwise(void *ctx, lt_range_fn *fn, double number, const lt_view *a,
                             const lt_view *b, const lt_view *y)
 {
     if (!has_fast_kernel(a, b, y))
         return false;
     job j = make_job(ctx, a, b, y);
     j.number = number;
-    lt_parallel(lt_cpu_element_count(y), GRAIN, fn, &j);
+    lt_parallel_range(lt_cpu_element_count(y), GRAIN, fn, &j);
     return true;
 }
 
 #define AT(pointer) (j->pointer + (size_t)begin * j->size)
 
-#define CHUNK(name, call)                                                              \
-    static void name##_chunk(void *context, int64_t begin, int64_t end, int64_t chunk) \
-    {                                                                                  \
-        (void)chunk;                                                                   \
-        const job *j = context;                                                        \
-        const int64_t count = end - begin;                                             \
-        j->kernels->of[j->store].call;                                                 \
+#define CHUNK(name, call)                                               \
+    static void name##_chunk(void *context, int64_t begin, int64_t end) \
+    {                                                                   \
+        const job *j = context;                                         \
+        const int64_t count = end - begin;                              \
+        j->kernels->of[j->store].call;                                  \
     }
 
 CHUNK(relu, relu(AT(a), AT(y), count))
@@ -89,9 +88,8 @@ lt_status lt_cpu_relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const
     return lt_backend_ref()->relu_grad(ctx, dy, y, dx);
 }
 
-static void fill_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void fill_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const float value = (float)j->number;
     float *y = (float *)(void *)j->y;
@@ -99,9 +97,8 @@ static void fill_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
         y[i] = value;
 }
 
-static void fill_bf16_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void fill_bf16_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const uint16_t value = lt_bf16_from_f32(lt_f32_odd_from_f64(j->number));
     uint16_t *y = (uint16_t *)(void *)j->y;
@@ -110,9 +107,8 @@ static void fill_bf16_chunk(void *context, int64_t begin, int64_t end, int64_t c
 }
 
 /* Fills with zero, whose bytes are 0 in every dtype. */
-static void clear_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void clear_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     memset(j->y + (size_t)begin * j->size, 0, (size_t)(end - begin) * j->size);
 }
@@ -124,8 +120,8 @@ lt_status lt_cpu_fill(void *ctx, double value, const lt_view *y)
         return lt_backend_ref()->fill(ctx, value, y);
     job j = make_job(ctx, y, y, y);
     j.number = value;
-    lt_chunk_fn *fn = y->dtype == LT_BF16 ? fill_bf16_chunk : fill_chunk;
-    lt_parallel(lt_cpu_element_count(y), GRAIN, zero ? clear_chunk : fn, &j);
+    lt_range_fn *fn = y->dtype == LT_BF16 ? fill_bf16_chunk : fill_chunk;
+    lt_parallel_range(lt_cpu_element_count(y), GRAIN, zero ? clear_chunk : fn, &j);
     return LT_OK;
 }
 
@@ -162,25 +158,22 @@ lt_status lt_cpu_scale(void *ctx, double factor, const lt_view *x, const lt_view
                                                               : scale_strided(ctx, factor, x, y);
 }
 
-static void narrow_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void narrow_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     j->kernels->narrow_all((const float *)(const void *)j->a + begin,
                            (uint16_t *)(void *)j->y + begin, end - begin);
 }
 
-static void widen_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void widen_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     j->kernels->widen_all((const uint16_t *)(const void *)j->a + begin,
                           (float *)(void *)j->y + begin, end - begin);
 }
 
-static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void copy_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     memcpy(AT(y), AT(a), (size_t)(end - begin) * j->size);
 }
@@ -188,7 +181,7 @@ static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
 {
     LT_CPU_COUNT_TRAFFIC(x, y);
-    lt_chunk_fn *fn = NULL;
+    lt_range_fn *fn = NULL;
     if (x->dtype == y->dtype)
         fn = copy_chunk;
     else if (x->dtype == LT_F32 && y->dtype == LT_BF16)
@@ -198,14 +191,13 @@ lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
     if (!fn || !lt_cpu_has_same_layout(x, y))
         return lt_cpu_copy_strided(ctx, x, y) ? LT_OK : lt_backend_ref()->cast(ctx, x, y);
     job j = make_job(ctx, x, x, y);
-    lt_parallel(lt_cpu_element_count(y), GRAIN, fn, &j);
+    lt_parallel_range(lt_cpu_element_count(y), GRAIN, fn, &j);
     return LT_OK;
 }
 
 /* Requires contiguous views: random words are numbered in logical order. */
-static void dropout_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void dropout_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const float factor = (float)(1 / (1 - j->number));
     const float *x = (const float *)(const void *)j->a;
@@ -224,7 +216,7 @@ lt_status lt_cpu_dropout(void *ctx, lt_random random, double p, const lt_view *x
     job j = make_job(ctx, x, x, y);
     j.number = p;
     j.random = random;
-    lt_parallel(lt_cpu_element_count(y), GRAIN, dropout_chunk, &j);
+    lt_parallel_range(lt_cpu_element_count(y), GRAIN, dropout_chunk, &j);
     return LT_OK;
 }
 
@@ -235,9 +227,8 @@ typedef struct pixels {
     const lt_view *x, *y;
 } pixels;
 
-static void normalize_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void normalize_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pixels *p = context;
     const int64_t channels = p->x->shape.dim[1];
     char *y = (char *)p->y->data + (size_t)(begin * channels) * lt_dtype_size(p->y->dtype);
@@ -256,7 +247,7 @@ lt_status lt_cpu_normalize(void *ctx, const lt_normalize_config *config, const l
         return lt_backend_ref()->normalize(ctx, config, x, y);
     const lt_cpu_store store = lt_cpu_store_from_dtype(y->dtype);
     pixels p = {cpu->kernels, store, config, x, y};
-    lt_parallel(lt_cpu_element_count(x) / x->shape.dim[1], GRAIN / 4, normalize_chunk, &p);
+    lt_parallel_range(lt_cpu_element_count(x) / x->shape.dim[1], GRAIN / 4, normalize_chunk, &p);
     return LT_OK;
 }
 
@@ -330,10 +321,9 @@ static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
 }
 
 /* Sums columns begin .. end-1 of wide rows: in f32 over ROWS rows, then in double. */
-static void sum_columns_of_wide_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void sum_columns_of_wide_rows(void *context, int64_t begin, int64_t end)
 {
     enum { ROWS = 32 };
-    (void)chunk;
     const rows *r = context;
     const size_t size = lt_dtype_size(r->x->dtype);
     float part[WIDE_COLUMNS];
@@ -368,7 +358,7 @@ lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *
                      .parts = count,
                      .part = y->data,
                      .factor = factor};
-        lt_parallel(channels, WIDE_COLUMNS, sum_columns_of_wide_rows, &wide);
+        lt_parallel_range(channels, WIDE_COLUMNS, sum_columns_of_wide_rows, &wide);
         return LT_OK;
     }
     const int64_t grain = channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;

@@ -34,9 +34,8 @@ static lt_status check_ids(const lt_view *ids, int64_t rows)
     return LT_OK;
 }
 
-static void lookup_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void lookup_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t columns = j->out->shape.dim[1];
     for (int64_t n = begin; n < end; n++) {
@@ -58,13 +57,12 @@ lt_status lt_cpu_embedding(void *ctx, const lt_view *ids, const lt_view *w, cons
         return lt_backend_ref()->embedding(ctx, ids, w, y);
     LT_TRY(check_ids(ids, w->shape.dim[0]));
     job j = {.kernels = cpu->kernels, .ids = ids, .in = w, .out = y};
-    lt_parallel(y->shape.dim[0], ROWS, lookup_rows, &j);
+    lt_parallel_range(y->shape.dim[0], ROWS, lookup_rows, &j);
     return LT_OK;
 }
 
-static void sum_row_grads(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void sum_row_grads(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t columns = j->out->shape.dim[1];
     const lt_cpu_store store = lt_cpu_store_from_dtype(j->in->dtype);
@@ -108,6 +106,6 @@ lt_status lt_cpu_embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy
              .out = dw,
              .first = first,
              .order = first + table + 2};
-    lt_parallel(table, TABLE_ROWS, sum_row_grads, &j);
+    lt_parallel_range(table, TABLE_ROWS, sum_row_grads, &j);
     return LT_OK;
 }

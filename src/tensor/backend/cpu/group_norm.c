@@ -81,9 +81,8 @@ static void finish_group_stats(const job *j, float *w, int64_t n, int64_t group)
     }
 }
 
-static void forward_images(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void forward_images(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t c = j->channels;
     for (int64_t n = begin; n < end; n++) {
@@ -113,7 +112,7 @@ lt_status lt_cpu_group_norm(void *ctx, const lt_group_norm_config *config, const
     j.work = get_workspace(cpu, &j, FORWARD_ROWS);
     if (!j.work)
         return LT_E_NOMEM;
-    lt_parallel(j.images, 1, forward_images, &j);
+    lt_parallel_range(j.images, 1, forward_images, &j);
     return LT_OK;
 }
 
@@ -144,9 +143,8 @@ static void fill_group_means(const job *j, float *w, int64_t n)
         w[GROUP_MEAN * j->channels + c] = j->stats[n * j->config->groups + c / group_size];
 }
 
-static void backward_images(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void backward_images(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t c = j->channels;
     for (int64_t n = begin; n < end; n++) {
@@ -194,7 +192,7 @@ lt_status lt_cpu_group_norm_grad(void *ctx, const lt_group_norm_config *config,
     j.work = get_workspace(cpu, &j, BACKWARD_ROWS);
     if (!j.work)
         return LT_E_NOMEM;
-    lt_parallel(j.images, 1, backward_images, &j);
+    lt_parallel_range(j.images, 1, backward_images, &j);
     sum_grads_over_images(&j, PRODUCT, g->dgamma);
     sum_grads_over_images(&j, SUM, g->dbeta);
     return LT_OK;

@@ -69,9 +69,8 @@ typedef struct job_list {
     atomic_int status; /* status of the first job that failed, else LT_OK */
 } job_list;
 
-static void run_job_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_job_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     job_list *l = context;
     for (int64_t i = begin; i < end; i++) {
         const lt_status st = l->fn(l->context, i);
@@ -84,7 +83,7 @@ static void run_job_chunk(void *context, int64_t begin, int64_t end, int64_t chu
 lt_status lt_cpu_run_jobs(const char *what, size_t count, lt_cpu_job_fn *fn, void *context)
 {
     job_list l = {.fn = fn, .context = context};
-    lt_parallel((int64_t)count, 1, run_job_chunk, &l);
+    lt_parallel_range((int64_t)count, 1, run_job_chunk, &l);
     const lt_status st = (lt_status)atomic_load(&l.status);
     return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
 }

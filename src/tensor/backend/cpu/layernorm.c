@@ -44,9 +44,8 @@ static job make_job(const lt_cpu *cpu, const lt_view *x)
                  .chunks = (x->shape.dim[0] + GRAIN - 1) / GRAIN};
 }
 
-static void forward_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void forward_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     j->kernels->of[j->store].ln_rows(&j->forward, begin, end);
 }
@@ -74,7 +73,7 @@ lt_status lt_cpu_layernorm(void *ctx, const lt_layernorm_config *config, const l
                              .rstd = (float *)stats->data + x->shape.dim[0],
                              .eps = (float)config->eps,
                              .rms = config->rms};
-    lt_parallel(x->shape.dim[0], GRAIN, forward_rows, &j);
+    lt_parallel_range(x->shape.dim[0], GRAIN, forward_rows, &j);
     return LT_OK;
 }
 
@@ -89,9 +88,8 @@ static void backward_rows(void *context, int64_t begin, int64_t end, int64_t chu
 }
 
 /* Adds the chunks' sums of dgamma and dbeta in order, for some columns. */
-static void sum_chunks(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void sum_chunks(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     for (int which = 0; which < SUMS; which++) {
         double total[COLUMNS] = {0};
@@ -138,6 +136,6 @@ lt_status lt_cpu_layernorm_grad(void *ctx, const lt_layernorm_config *config,
                           .rstd = (float *)g->stats->data + g->x->shape.dim[0],
                           .rms = config->rms};
     lt_parallel(g->x->shape.dim[0], GRAIN, backward_rows, &j);
-    lt_parallel(j.width, COLUMNS, sum_chunks, &j);
+    lt_parallel_range(j.width, COLUMNS, sum_chunks, &j);
     return LT_OK;
 }

@@ -89,9 +89,8 @@ static double target_log_likelihood(const job *j, int64_t n, double lse)
     return (double)own - lse;
 }
 
-static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void loss_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t classes = j->logits->shape.dim[1];
     for (int64_t n = begin; n < end; n++) {
@@ -120,7 +119,7 @@ lt_status lt_cpu_softmax_xent(void *ctx, double smoothing, const lt_view *logits
     j.loss = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(rows + 1) * sizeof *j.loss);
     if (!j.loss)
         return LT_E_NOMEM;
-    lt_parallel(rows, 1, loss_rows, &j);
+    lt_parallel_range(rows, 1, loss_rows, &j);
     double total = 0;
     for (int64_t n = 0; n < rows; n++)
         total -= j.loss[n];
@@ -140,9 +139,8 @@ static double target_total(const job *j, const float *target, int64_t classes)
     return (1 - j->smoothing) * sum + j->smoothing;
 }
 
-static void grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void grad_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t classes = j->logits->shape.dim[1];
     for (int64_t n = begin; n < end; n++) {
@@ -177,6 +175,6 @@ lt_status lt_cpu_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
     job j = make_job(ctx, smoothing, logits, labels, lse);
     j.dx = dx;
     j.factor = (double)*(const float *)dloss->data / (double)count_unignored_rows(logits, labels);
-    lt_parallel(rows, 1, grad_rows, &j);
+    lt_parallel_range(rows, 1, grad_rows, &j);
     return LT_OK;
 }

@@ -59,9 +59,8 @@ typedef struct bias_job {
     const float *bias;
 } bias_job;
 
-static void add_bias_to_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void add_bias_to_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const bias_job *all = context;
     const lt_view *y = all->y;
     const int64_t rows = y->shape.dim[1], cols = y->shape.dim[2], step = y->stride[2];
@@ -80,5 +79,5 @@ void lt_cpu_add_bias(const lt_cpu *cpu, const lt_view *y, const float *bias)
     enum { GRAIN = 65536 }; /* elements */
     const int64_t *dim = y->shape.dim;
     bias_job all = {cpu->kernels, y, bias};
-    lt_parallel(dim[0] * dim[1], dim[2] < GRAIN ? GRAIN / dim[2] : 1, add_bias_to_rows, &all);
+    lt_parallel_range(dim[0] * dim[1], dim[2] < GRAIN ? GRAIN / dim[2] : 1, add_bias_to_rows, &all);
 }

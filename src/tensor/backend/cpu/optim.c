@@ -51,9 +51,8 @@ static bool has_fast_kernel(const lt_optim_item *item, size_t count)
     return true;
 }
 
-static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_pieces(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pass *p = context;
     for (int64_t i = begin; i < end; i++)
         p->fn(p, &p->item[p->pieces[i].item], &p->pieces[i]);
@@ -79,7 +78,7 @@ static lt_status run_on_pieces(lt_cpu *cpu, pass *p, size_t items, int64_t *piec
     p->kernels = cpu->kernels;
     p->pieces = all;
     p->sums = (double *)(void *)((char *)all + bytes);
-    lt_parallel(total, 1, run_pieces, p);
+    lt_parallel_range(total, 1, run_pieces, p);
     return LT_OK;
 }
 

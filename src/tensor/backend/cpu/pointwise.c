@@ -25,9 +25,8 @@ static void run_row(const job *j, lt_cpu_store store, char *const at[OPERANDS], 
     j->kernels->of[store].pointwise(&row, count);
 }
 
-static void compute_dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_dense_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const lt_dtype dtype = j->view[OUT]->dtype;
     char *at[OPERANDS] = {NULL};
@@ -116,9 +115,8 @@ static void copy_operand_block(const job *j, int operand, position p, int64_t co
     }
 }
 
-static void compute_strided_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_strided_chunk(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     _Alignas(64) float copy[OPERANDS][BLOCK];
     char *at[OPERANDS] = {NULL};
@@ -152,8 +150,8 @@ static bool try_fast_pointwise(job *j)
         j->order[j->dims++] = 0;
     if (!dense && !j->dims)
         return false;
-    lt_parallel(lt_cpu_element_count(y), GRAIN, dense ? compute_dense_chunk : compute_strided_chunk,
-                j);
+    lt_parallel_range(lt_cpu_element_count(y), GRAIN,
+                      dense ? compute_dense_chunk : compute_strided_chunk, j);
     return true;
 }
 

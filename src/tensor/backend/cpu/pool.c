@@ -58,9 +58,8 @@ static float mean_factor(const lt_pool2d_config *config)
 }
 
 /* Computes rows of y: maximum or mean of each window. */
-static void pool_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void pool_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const lt_pool2d_config *g = j->config;
     const int64_t *d = j->x->shape.dim, c = d[1], h = d[2], w = d[3];
@@ -91,7 +90,7 @@ lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
         return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
     job j = make_job(ctx, config, x, y);
     j.index = lt_cpu_has_data(index) ? index : NULL;
-    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, pool_rows, &j);
+    lt_parallel_range(y->shape.dim[0] * y->shape.dim[2], 1, pool_rows, &j);
     return LT_OK;
 }
 
@@ -105,9 +104,8 @@ static void find_windows_containing(int64_t i, int kernel, int stride, int pad, 
 }
 
 /* Computes rows of dx: gathers from the windows, so that rows are independent. */
-static void max_grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void max_grad_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const lt_pool2d_config *g = j->config;
     const int64_t c = j->x->shape.dim[1], h = j->x->shape.dim[2], w = j->x->shape.dim[3];
@@ -149,7 +147,7 @@ lt_status lt_cpu_maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const
     job j = make_job(ctx, config, dx, &dy[0]);
     j.index = index;
     j.second = second ? &dy[1] : NULL;
-    lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, max_grad_rows, &j);
+    lt_parallel_range(dx->shape.dim[0] * dx->shape.dim[2], 1, max_grad_rows, &j);
     return LT_OK;
 }
 
@@ -160,9 +158,8 @@ static bool is_global_pool(const lt_pool2d_config *config, const lt_view *image)
 }
 
 /* Computes global average pooling: each image's mean per channel. */
-static void run_global_average_pool(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_global_average_pool(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t c = j->x->shape.dim[1], pixels = j->x->shape.dim[2] * j->x->shape.dim[3];
     const float factor = 1 / (float)pixels;
@@ -189,20 +186,19 @@ lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
     job j = make_job(ctx, config, x, y);
     if (!is_global_pool(config, x)) {
         j.mean = true;
-        lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, pool_rows, &j);
+        lt_parallel_range(y->shape.dim[0] * y->shape.dim[2], 1, pool_rows, &j);
         return LT_OK;
     }
     size_t bytes = (size_t)lt_cpu_element_count(y) * sizeof(float);
     j.part = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, bytes);
     if (!j.part)
         return LT_E_NOMEM;
-    lt_parallel(x->shape.dim[0], 1, run_global_average_pool, &j);
+    lt_parallel_range(x->shape.dim[0], 1, run_global_average_pool, &j);
     return LT_OK;
 }
 
-static void spread_mean_grad(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void spread_mean_grad(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const int64_t c = j->x->shape.dim[1], pixels = j->x->shape.dim[2] * j->x->shape.dim[3];
     for (int64_t n = begin; n < end; n++)
@@ -212,9 +208,8 @@ static void spread_mean_grad(void *context, int64_t begin, int64_t end, int64_t 
 }
 
 /* Computes rows of dx: a pixel's gradient is the sum over the windows that contain it, a window of dy. */
-static void mean_grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void mean_grad_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     const lt_pool2d_config *g = j->config;
     const int64_t c = j->x->shape.dim[1], h = j->x->shape.dim[2], w = j->x->shape.dim[3];
@@ -243,8 +238,8 @@ lt_status lt_cpu_avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const
         return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
     job j = make_job(ctx, config, dx, dy);
     if (is_global_pool(config, dx))
-        lt_parallel(dx->shape.dim[0], 1, spread_mean_grad, &j);
+        lt_parallel_range(dx->shape.dim[0], 1, spread_mean_grad, &j);
     else
-        lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, mean_grad_rows, &j);
+        lt_parallel_range(dx->shape.dim[0] * dx->shape.dim[2], 1, mean_grad_rows, &j);
     return LT_OK;
 }

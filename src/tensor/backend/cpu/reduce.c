@@ -180,10 +180,9 @@ static int64_t blocks_of(const job *j)
     return lt_cpu_ceil_div(j->inner, WIDTH);
 }
 
-static void reduce_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void reduce_chunk(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
-    (void)chunk;
     for (int64_t i = begin; i < end; i++) {
         const int64_t a = i / blocks_of(j), c = i % blocks_of(j) * WIDTH;
         reduce_columns(j, j->x + a * j->n * j->inner + c, lt_cpu_min(WIDTH, j->inner - c),
@@ -191,10 +190,10 @@ static void reduce_chunk(void *context, int64_t begin, int64_t end, int64_t chun
     }
 }
 
-static void run(lt_chunk_fn *fn, job *j)
+static void run(lt_range_fn *fn, job *j)
 {
     const int64_t block = j->n * lt_cpu_min(j->inner, WIDTH);
-    lt_parallel(j->outer * blocks_of(j), lt_cpu_max(1, CHUNK_ELEMENTS / block), fn, j);
+    lt_parallel_range(j->outer * blocks_of(j), lt_cpu_max(1, CHUNK_ELEMENTS / block), fn, j);
 }
 
 lt_status lt_cpu_reduce(void *ctx, const lt_reduce_how *how, const lt_view *x, const lt_view *y)
@@ -261,10 +260,9 @@ static double slope(lt_reduce_kind kind, double v, double shift, double factor)
     }
 }
 
-static void grad_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void grad_chunk(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
-    (void)chunk;
     for (int64_t i = begin; i < end; i++) {
         const int64_t a = i / blocks_of(j), c = i % blocks_of(j) * WIDTH, at = a * j->inner + c;
         const int64_t first = a * j->n * j->inner + c, width = lt_cpu_min(WIDTH, j->inner - c);

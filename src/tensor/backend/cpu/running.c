@@ -15,11 +15,10 @@ typedef struct sums {
     int64_t blocks; /* blocks of WIDTH columns */
 } sums;
 
-static void cumsum_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void cumsum_chunk(void *context, int64_t begin, int64_t end)
 {
     const sums *j = context;
     const int64_t n = j->x->shape.dim[1], inner = j->x->shape.dim[2];
-    (void)chunk;
     for (int64_t t = begin; t < end; t++) {
         const int64_t a = t / j->blocks, first = t % j->blocks * WIDTH;
         const int64_t width = lt_cpu_min(WIDTH, inner - first);
@@ -47,8 +46,8 @@ lt_status lt_cpu_cumsum(void *ctx, bool from_end, const lt_view *x, const lt_vie
     if (!has_f32_rows(x) || !has_f32_rows(y))
         return lt_backend_ref()->cumsum(ctx, from_end, x, y);
     sums j = {x, y, from_end, lt_cpu_ceil_div(inner, WIDTH)};
-    lt_parallel(x->shape.dim[0] * j.blocks, lt_cpu_max(1, CHUNK_ELEMENTS / block), cumsum_chunk,
-                &j);
+    lt_parallel_range(x->shape.dim[0] * j.blocks, lt_cpu_max(1, CHUNK_ELEMENTS / block),
+                      cumsum_chunk, &j);
     return LT_OK;
 }
 
@@ -77,10 +76,9 @@ static void choose_largest(const float *x, int64_t count, int32_t *list, int64_t
     }
 }
 
-static void topk_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void topk_chunk(void *context, int64_t begin, int64_t end)
 {
     const choice *j = context;
-    (void)chunk;
     for (int64_t n = begin; n < end; n++)
         choose_largest(lt_cpu_row(j->x, n), j->x->shape.dim[1], lt_cpu_row(j->index, n),
                        j->index->stride[1], j->index->shape.dim[1]);
@@ -91,6 +89,7 @@ lt_status lt_cpu_topk(void *ctx, const lt_view *x, const lt_view *index)
     choice j = {x, index};
     if (!has_f32_rows(x))
         return lt_backend_ref()->topk(ctx, x, index);
-    lt_parallel(x->shape.dim[0], lt_cpu_max(1, CHUNK_ELEMENTS / x->shape.dim[1]), topk_chunk, &j);
+    lt_parallel_range(x->shape.dim[0], lt_cpu_max(1, CHUNK_ELEMENTS / x->shape.dim[1]), topk_chunk,
+                      &j);
     return LT_OK;
 }

@@ -38,13 +38,12 @@ static char *row_of(const lt_view *v, int64_t r, int64_t size)
     return (char *)v->data + offset * size;
 }
 
-static void where_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void where_chunk(void *context, int64_t begin, int64_t end)
 {
     const selection *s = context;
     const int last = s->y.shape.ndim - 1;
     const int64_t count = s->y.shape.dim[last], m = s->mask.stride[last], u = s->a.stride[last],
                   v = s->b.stride[last], w = s->y.stride[last];
-    (void)chunk;
     for (int64_t r = begin; r < end; r++) {
         const uint8_t *mask = (const uint8_t *)row_of(&s->mask, r, 1);
         const void *a = row_of(&s->a, r, s->size), *b = row_of(&s->b, r, s->size);
@@ -72,7 +71,8 @@ lt_status lt_cpu_where(void *ctx, const lt_view *mask, const lt_view *a, const l
     selection s = {reorder(mask, order, dims), reorder(a, order, dims), reorder(b, order, dims),
                    reorder(y, order, dims), (int64_t)lt_dtype_size(y->dtype)};
     const int64_t count = s.y.shape.dim[s.y.shape.ndim - 1];
-    lt_parallel(lt_shape_count(y->shape) / count, lt_cpu_max(1, GRAIN / count), where_chunk, &s);
+    lt_parallel_range(lt_shape_count(y->shape) / count, lt_cpu_max(1, GRAIN / count), where_chunk,
+                      &s);
     return LT_OK;
 }
 
@@ -87,14 +87,13 @@ static char *at(const lt_view *v, int64_t a, int64_t i, int64_t b, int64_t size)
     return (char *)v->data + (a * v->stride[0] + i * v->stride[1] + b * v->stride[2]) * size;
 }
 
-static void gather_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void gather_chunk(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
     const int64_t m = j->y->shape.dim[1], columns = j->y->shape.dim[2];
     const lt_view *index = &j->index->index;
     const bool runs = index->stride[2] == 0 && j->x->stride[2] == 1 && j->y->stride[2] == 1;
     const int64_t step = runs ? columns : 1;
-    (void)chunk;
     for (int64_t r = begin; r < end; r++)
         for (int64_t b = 0; b < columns; b += step) {
             const int64_t a = r / m, i = r % m;
@@ -115,15 +114,14 @@ lt_status lt_cpu_gather_by_index(void *ctx, const lt_index *index, const lt_view
         return lt_backend_ref()->gather_by_index(ctx, index, x, y);
     LT_TRY(lt_index_check(index, x->shape.dim[1]));
     job j = {.index = index, .x = x, .y = y, .size = (int64_t)lt_dtype_size(x->dtype)};
-    lt_parallel(y->shape.dim[0] * y->shape.dim[1], lt_cpu_max(1, GRAIN / columns), gather_chunk,
-                &j);
+    lt_parallel_range(y->shape.dim[0] * y->shape.dim[1], lt_cpu_max(1, GRAIN / columns),
+                      gather_chunk, &j);
     return LT_OK;
 }
 
-static void scatter_add_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void scatter_add_chunk(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
-    (void)chunk;
     for (int64_t t = begin; t < end; t++) {
         const int64_t a = t / j->blocks, first = t % j->blocks * COLUMNS;
         const int64_t last = lt_cpu_min(first + COLUMNS, j->x->shape.dim[2]);
@@ -144,6 +142,7 @@ lt_status lt_cpu_scatter_add(void *ctx, const lt_index *index, const lt_view *x,
     LT_TRY(lt_index_check(index, y->shape.dim[1]));
     job j = {index, x, y, sizeof(float), lt_cpu_ceil_div(x->shape.dim[2], COLUMNS)};
     const int64_t task = x->shape.dim[1] * lt_cpu_min(COLUMNS, x->shape.dim[2]);
-    lt_parallel(x->shape.dim[0] * j.blocks, lt_cpu_max(1, GRAIN / task), scatter_add_chunk, &j);
+    lt_parallel_range(x->shape.dim[0] * j.blocks, lt_cpu_max(1, GRAIN / task), scatter_add_chunk,
+                      &j);
     return LT_OK;
 }

@@ -53,9 +53,8 @@ static void softmax_row(const job *j, float *z)
     j->kernels->of[LT_STORE_F32].scale((float)(1 / sum), z, z, j->count);
 }
 
-static void softmax_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void softmax_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     for (int64_t n = begin; n < end; n++) {
         float *z = load_row(j, Y, n);
@@ -64,9 +63,8 @@ static void softmax_rows(void *context, int64_t begin, int64_t end, int64_t chun
     }
 }
 
-static void gradient_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void gradient_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const job *j = context;
     for (int64_t n = begin; n < end; n++) {
         const float *y = load_row(j, Y, n);
@@ -80,7 +78,7 @@ static void gradient_rows(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-static lt_status run_rows(lt_cpu *cpu, job *j, lt_chunk_fn *rows)
+static lt_status run_rows(lt_cpu *cpu, job *j, lt_range_fn *rows)
 {
     j->kernels = cpu->kernels;
     j->count = j->out->shape.dim[1];
@@ -89,7 +87,7 @@ static lt_status run_rows(lt_cpu *cpu, job *j, lt_chunk_fn *rows)
                        (size_t)(lt_parallel_threads() * WORK_ROWS * j->count) * sizeof(float));
     if (!j->work)
         return LT_E_NOMEM;
-    lt_parallel(j->out->shape.dim[0], 1, rows, j);
+    lt_parallel_range(j->out->shape.dim[0], 1, rows, j);
     return LT_OK;
 }
 

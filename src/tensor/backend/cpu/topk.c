@@ -17,11 +17,10 @@ static int32_t get_label(const lt_view *labels, int64_t n)
     return *(const int32_t *)lt_cpu_row(labels, n);
 }
 
-static void compute_label_ranks(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_label_ranks(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
     const int64_t classes = j->logits->shape.dim[1];
-    (void)chunk;
     for (int64_t n = begin; n < end; n++) {
         const int32_t label = get_label(j->labels, n);
         j->rank[n] = label >= 0 && label < classes
@@ -47,7 +46,7 @@ lt_status lt_cpu_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
     j.rank = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(rows + 1) * sizeof *j.rank);
     if (!j.rank)
         return LT_E_NOMEM;
-    lt_parallel(rows, 1, compute_label_ranks, &j);
+    lt_parallel_range(rows, 1, compute_label_ranks, &j);
     for (int64_t n = 0; n < rows; n++) {
         out[0] += j.rank[n] == 0 && classes > 0;
         out[step] += j.rank[n] < TOP && j.rank[n] < classes;

@@ -43,11 +43,10 @@ static corners corners_of(const job *j, int64_t n, int64_t p, int64_t q)
 }
 
 /* Adds the pixels with a weight: one of nearest, up to four else. */
-static void upsample_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void upsample_chunk(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
     const int64_t channels = j->y->shape.dim[1], rows = j->y->shape.dim[2];
-    (void)chunk;
     for (int64_t r = begin; r < end; r++)
         for (int64_t q = 0; q < j->y->shape.dim[3]; q++) {
             const corners c = corners_of(j, r / rows, r % rows, q);
@@ -59,11 +58,10 @@ static void upsample_chunk(void *context, int64_t begin, int64_t end, int64_t ch
         }
 }
 
-static void grad_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void grad_chunk(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
     const int64_t channels = j->x->shape.dim[1], blocks = lt_cpu_ceil_div(channels, CHANNELS);
-    (void)chunk;
     for (int64_t t = begin; t < end; t++) {
         const int64_t n = t / blocks, first = t % blocks * CHANNELS;
         const int64_t last = lt_cpu_min(first + CHANNELS, channels);
@@ -90,7 +88,7 @@ lt_status lt_cpu_upsample(void *ctx, const lt_upsample_config *config, const lt_
     job j = {config, x, y};
     if (!is_fast(x, y))
         return lt_backend_ref()->upsample(ctx, config, x, y);
-    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, upsample_chunk, &j);
+    lt_parallel_range(y->shape.dim[0] * y->shape.dim[2], 1, upsample_chunk, &j);
     return LT_OK;
 }
 
@@ -100,6 +98,7 @@ lt_status lt_cpu_upsample_grad(void *ctx, const lt_upsample_config *config, cons
     job j = {config, dx, dy};
     if (!is_fast(dx, dy))
         return lt_backend_ref()->upsample_grad(ctx, config, dy, dx);
-    lt_parallel(dx->shape.dim[0] * lt_cpu_ceil_div(dx->shape.dim[1], CHANNELS), 1, grad_chunk, &j);
+    lt_parallel_range(dx->shape.dim[0] * lt_cpu_ceil_div(dx->shape.dim[1], CHANNELS), 1, grad_chunk,
+                      &j);
     return LT_OK;
 }

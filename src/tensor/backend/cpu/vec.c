@@ -116,9 +116,8 @@ static lt_view slice_piece(const lt_view *v, const piece *p)
     return part;
 }
 
-static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_pieces(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pass *all = context;
     for (int64_t i = begin; i < end; i++) {
         piece *p = &all->piece[i];
@@ -164,7 +163,7 @@ lt_status lt_cpu_vec_lists(void *ctx, const lt_vec_list *list, size_t count,
     if (!all.piece)
         return LT_E_NOMEM;
     split_lists(list, count, all.piece);
-    lt_parallel(pieces, 1, run_pieces, &all);
+    lt_parallel_range(pieces, 1, run_pieces, &all);
     for (int64_t i = 0; i < pieces; i++)
         if (all.piece[i].status)
             return lt_fail(all.piece[i].status, "cpu: vec failed");

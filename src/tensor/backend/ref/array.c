@@ -4,8 +4,6 @@
 #include "ref.h"
 #include "tensor/backend/dtype.h"
 
-#include <math.h>
-
 static void load_row(const lt_view *v, int64_t offset, int64_t count, int64_t stride, real *out)
 {
 #define LOAD(type, convert)                                \

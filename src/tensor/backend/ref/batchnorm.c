@@ -45,7 +45,6 @@ static void channel_moments(sizes e, const real *x, int64_t c, double *mean, dou
 lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *stats)
 {
     IF_F64(x, batchnorm_stats, ctx, x, stats);
-    (void)ctx;
     lt_ref_call call = {0};
     sizes e = get_sizes(x);
     real *u = NAME(gather)(&call, x);
@@ -77,7 +76,6 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
                                  const lt_view *mask)
 {
     IF_F64(y, batchnorm_apply, ctx, config, x, coef, residual, y, mask);
-    (void)ctx;
     lt_ref_call call = {0};
     sizes e = get_sizes(x);
     int64_t count = lt_ref_element_count(x);
@@ -131,7 +129,6 @@ lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, 
                                       const lt_view *sums)
 {
     IF_F64(from->x, batchnorm_grad_stats, ctx, from, g, sums);
-    (void)ctx;
     lt_ref_call call = {0};
     sizes e = get_sizes(from->x);
     const inputs in = gather_inputs(&call, from, e);
@@ -154,7 +151,6 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
                                   double count, const lt_view *dx)
 {
     IF_F64(dx, batchnorm_grad_x, ctx, from, sums, count, dx);
-    (void)ctx;
     lt_ref_call call = {0};
     sizes e = get_sizes(from->x);
     const inputs in = gather_inputs(&call, from, e);

@@ -104,7 +104,6 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, conv2d, ctx, config, x, w, b, y);
-    (void)ctx;
     lt_ref_call call = {0};
     geometry g = get_sizes(config, x, w, y);
     real *ws = NAME(gather_rounded)(&call, w, x->dtype);
@@ -128,7 +127,6 @@ lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const 
                                const lt_view *w, const lt_view *dx)
 {
     IF_F64(dx, conv2d_grad_x, ctx, config, dy, w, dx);
-    (void)ctx;
     lt_ref_call call = {0};
     geometry g = get_sizes(config, dx, w, dy);
     real *ws = NAME(gather_rounded)(&call, w, dy->dtype);
@@ -149,7 +147,6 @@ lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const 
                                const lt_view *x, const lt_view *dw)
 {
     IF_F64(dw, conv2d_grad_w, ctx, config, dy, x, dw);
-    (void)ctx;
     lt_ref_call call = {0};
     geometry g = get_sizes(config, x, dw, dy);
     real *dys = lt_ref_array(&call, g.y_image, sizeof *dys);

@@ -37,28 +37,24 @@ static lt_status apply_binary(binary_rule *rule, const lt_view *a, const lt_view
 lt_status ENTRY(add)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, add, ctx, a, b, y);
-    (void)ctx;
     return apply_binary(add_values, a, b, y);
 }
 
 lt_status ENTRY(mul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, mul, ctx, a, b, y);
-    (void)ctx;
     return apply_binary(multiply_values, a, b, y);
 }
 
 lt_status ENTRY(relu_grad)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, relu_grad, ctx, a, b, y);
-    (void)ctx;
     return apply_binary(pass_where_positive, a, b, y);
 }
 
 lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     IF_F64(y, scale, ctx, factor, x, y);
-    (void)ctx;
     lt_ref_call call = {0};
     real *u = NAME(gather)(&call, x);
     LT_TRY(call.status);
@@ -71,7 +67,6 @@ lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view
 lt_status ENTRY(relu)(void *ctx, const lt_view *x, const lt_view *y)
 {
     IF_F64(y, relu, ctx, x, y);
-    (void)ctx;
     lt_ref_call call = {0};
     real *u = NAME(gather)(&call, x);
     LT_TRY(call.status);
@@ -84,7 +79,6 @@ lt_status ENTRY(relu)(void *ctx, const lt_view *x, const lt_view *y)
 lt_status ENTRY(dropout)(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
 {
     IF_F64(y, dropout, ctx, random, p, x, y);
-    (void)ctx;
     lt_ref_call call = {0};
     real *u = NAME(gather)(&call, x);
     LT_TRY(call.status);
@@ -100,7 +94,6 @@ lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const l
                            const lt_view *y)
 {
     IF_F64(y, normalize, ctx, config, x, y);
-    (void)ctx;
     lt_ref_call call = {0};
     real *u = NAME(gather)(&call, x);
     LT_TRY(call.status);
@@ -134,7 +127,6 @@ static const real *accumulate_sums(const lt_view *x, const lt_view *y, int dim, 
 lt_status ENTRY(sum)(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     IF_F64(x, sum, ctx, factor, x, y);
-    (void)ctx;
     lt_ref_call call = {0};
     int64_t count = lt_ref_element_count(y);
     real *u = NAME(gather)(&call, x), *v = lt_ref_array(&call, count, sizeof *v);

@@ -70,7 +70,6 @@ lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const
                             const lt_view *y)
 {
     IF_F64(y, group_norm, ctx, config, x, gamma, beta, stats, y);
-    (void)ctx;
     return normalize(sizes_of_images(x, config), x, gamma, beta, stats, y);
 }
 
@@ -79,7 +78,6 @@ lt_status ENTRY(layernorm)(void *ctx, const lt_layernorm_config *config, const l
                            const lt_view *y)
 {
     IF_F64(y, layernorm, ctx, config, x, gamma, beta, stats, y);
-    (void)ctx;
     return normalize(sizes_of_rows(x, config), x, gamma, beta, stats, y);
 }
 
@@ -155,7 +153,6 @@ lt_status ENTRY(group_norm_grad)(void *ctx, const lt_group_norm_config *config,
                                  const lt_group_norm_grad *g)
 {
     IF_F64(g->x, group_norm_grad, ctx, config, g);
-    (void)ctx;
     return normalize_grad(sizes_of_images(g->x, config), g);
 }
 
@@ -163,7 +160,6 @@ lt_status ENTRY(layernorm_grad)(void *ctx, const lt_layernorm_config *config,
                                 const lt_layernorm_grad *g)
 {
     IF_F64(g->x, layernorm_grad, ctx, config, g);
-    (void)ctx;
     return normalize_grad(
         sizes_of_rows(g->x, config),
         &(lt_group_norm_grad){g->dy, g->x, g->gamma, g->stats, g->dx, g->dgamma, g->dbeta});

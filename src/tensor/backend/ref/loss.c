@@ -4,8 +4,6 @@
 
 #include "lather/ext/elementary.h"
 
-#include <math.h>
-
 /* Gathered targets of a batch: probabilities [N,K] if soft, else class indices [N]. */
 typedef struct targets {
     double *values;

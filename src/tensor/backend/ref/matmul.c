@@ -23,7 +23,6 @@ static real *gather_operand(lt_ref_call *call, const lt_view *x, const lt_view *
 lt_status ENTRY(matmul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, matmul, ctx, a, b, y);
-    (void)ctx;
     lt_ref_call call = {0};
     int64_t rows = y->shape.dim[1], columns = y->shape.dim[2], depth = a->shape.dim[2];
     real *u = gather_operand(&call, a, b), *v = gather_operand(&call, b, a);
@@ -42,7 +41,6 @@ lt_status ENTRY(linear)(void *ctx, const lt_view *x, const lt_view *w, const lt_
                         const lt_view *y)
 {
     IF_F64(y, linear, ctx, x, w, bias, y);
-    (void)ctx;
     lt_ref_call call = {0};
     int64_t columns = y->shape.dim[1], depth = x->shape.dim[1];
     lt_view wt = *w;

@@ -24,7 +24,6 @@ lt_status ENTRY(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, c
                            const lt_view *y)
 {
     IF_F64(y, pointwise, ctx, f, a, b, y);
-    (void)ctx;
     lt_ref_call call = {0};
     real *u = NAME(gather)(&call, a), *v = NAME(gather)(&call, b ? b : a);
     if (!call.status) {
@@ -39,7 +38,6 @@ lt_status ENTRY(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, con
                                 const lt_view *a, const lt_view *b, const lt_view *d)
 {
     IF_F64(d, pointwise_grad, ctx, f, input, dy, a, b, d);
-    (void)ctx;
     lt_ref_call call = {0};
     real *g = NAME(gather)(&call, dy), *u = NAME(gather)(&call, a),
          *v = NAME(gather)(&call, b ? b : a);

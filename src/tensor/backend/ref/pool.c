@@ -64,7 +64,6 @@ lt_status ENTRY(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
                            const lt_view *y, const lt_view *index)
 {
     IF_F64(y, maxpool2d, ctx, config, x, y, index);
-    (void)ctx;
     lt_ref_call call = {0};
     int64_t count = lt_ref_element_count(y), width = x->shape.dim[3];
     real *u = NAME(gather)(&call, x), *v = lt_ref_array(&call, count, sizeof *v);
@@ -88,7 +87,6 @@ lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
                                 const lt_view *index, const lt_view *dx)
 {
     IF_F64(dx, maxpool2d_grad, ctx, config, dy, index, dx);
-    (void)ctx;
     lt_ref_call call = {0};
     const lt_shape *x = &dx->shape, *y = &dy[0].shape;
     real *g = NAME(gather_pair)(&call, dy), *indices = NAME(gather)(&call, index);
@@ -109,7 +107,6 @@ lt_status ENTRY(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
                            const lt_view *y)
 {
     IF_F64(y, avgpool2d, ctx, config, x, y);
-    (void)ctx;
     lt_ref_call call = {0};
     int64_t count = lt_ref_element_count(y), width = x->shape.dim[3];
     double area = (double)config->kernel_h * config->kernel_w;
@@ -133,7 +130,6 @@ lt_status ENTRY(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
                                 const lt_view *dx)
 {
     IF_F64(dx, avgpool2d_grad, ctx, config, dy, dx);
-    (void)ctx;
     lt_ref_call call = {0};
     const lt_shape *x = &dx->shape, *y = &dy->shape;
     double area = (double)config->kernel_h * config->kernel_w;

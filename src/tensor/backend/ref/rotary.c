@@ -4,8 +4,6 @@
 
 #include "lather/ext/elementary.h"
 
-#include <math.h>
-
 lt_status lt_ref_rotary(void *ctx, const lt_rotary_config *config, bool inverse, const lt_view *x,
                         const lt_view *y)
 {

@@ -4,8 +4,6 @@
 
 #include "lather/ext/elementary.h"
 
-#include <math.h>
-
 /* Replaces a row by its softmax, shifted by the maximum so that exp() cannot overflow. */
 static void softmax_row(double *z, int64_t count)
 {

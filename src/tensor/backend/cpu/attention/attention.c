@@ -8,8 +8,6 @@
 
 #include "lather/ext/elementary.h"
 
-#include <math.h>
-
 /* Returns the size of equal parts of at most `most`, a multiple of step. */
 static int64_t equal_part_size(int64_t count, int64_t most, int64_t step)
 {

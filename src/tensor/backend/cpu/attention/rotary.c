@@ -6,7 +6,6 @@
 
 #include "lather/ext/elementary.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Table [positions][2][d]: cosines, then signed sines. */
@@ -16,9 +15,8 @@ typedef struct table_job {
     float *table;
 } table_job;
 
-static void fill_table(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void fill_table(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const table_job *j = context;
     const int64_t pairs = j->d / 2;
     for (int64_t i = 0; i < pairs; i++) {
@@ -50,7 +48,7 @@ static const float *get_cached_table(lt_cpu *cpu, const lt_rotary_config *config
                      lt_cpu_scratch(cpu, LT_CPU_ROTARY, (size_t)(2 * tokens * d) * sizeof(float))};
     if (!job.table)
         return NULL;
-    lt_parallel(tokens, GRAIN, fill_table, &job);
+    lt_parallel_range(tokens, GRAIN, fill_table, &job);
     cpu->rotary = key;
     return job.table;
 }
@@ -64,9 +62,8 @@ typedef struct rotate_job {
 } rotate_job;
 
 /* Rotates the heads of tokens begin .. end-1: token n is number n % T of image n / T. */
-static void rotate_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void rotate_rows(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const rotate_job *j = context;
     const lt_shape s = j->x->shape;
     for (int64_t n = begin; n < end; n++) {
@@ -100,6 +97,6 @@ lt_status lt_cpu_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
                       .interleaved = config->interleaved};
     if (!job.table)
         return LT_E_NOMEM;
-    lt_parallel(x->shape.dim[0] * x->shape.dim[1], GRAIN, rotate_rows, &job);
+    lt_parallel_range(x->shape.dim[0] * x->shape.dim[1], GRAIN, rotate_rows, &job);
     return LT_OK;
 }

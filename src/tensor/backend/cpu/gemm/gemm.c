@@ -66,9 +66,8 @@ static lt_gemm_operand operand_at(const lt_gemm_operand *x, int64_t lane, int64_
     return from;
 }
 
-static void pack_b(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void pack_b(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pass *all = context;
     const int width = all->kernel->cols;
     const int64_t first = begin * width, count = lt_cpu_min(end * width, all->cols) - first;
@@ -120,9 +119,8 @@ static void run_task(const pass *all, int64_t row, int64_t col)
     }
 }
 
-static void run_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_tasks(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pass *all = context;
     for (int64_t i = begin; i < end; i++)
         run_task(all, i / all->col_tasks * all->task_rows,
@@ -155,8 +153,8 @@ static void run_column_range(pass *all, int64_t block)
 {
     for (all->first = 0; all->first < all->p->depth; all->first += block) {
         all->steps = lt_cpu_min(block, all->p->depth - all->first);
-        lt_parallel(lt_cpu_ceil_div(all->cols, all->kernel->cols), PANELS, pack_b, all);
-        lt_parallel(choose_task_size(all), 1, run_tasks, all);
+        lt_parallel_range(lt_cpu_ceil_div(all->cols, all->kernel->cols), PANELS, pack_b, all);
+        lt_parallel_range(choose_task_size(all), 1, run_tasks, all);
     }
 }
 
@@ -178,9 +176,8 @@ static lt_status allocate_panels(lt_cpu *cpu, pass *all, int64_t block, int64_t 
     return all->sum ? LT_OK : LT_E_NOMEM;
 }
 
-static void run_dot_products(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_dot_products(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pass *all = context;
     const lt_gemm_product *p = all->p;
     const lt_gemm_operand b = operand_at(&p->b, begin, 0);
@@ -214,7 +211,7 @@ lt_status lt_gemm(lt_cpu *cpu, const lt_gemm_microkernel *kernel, const lt_gemm_
     pass all = {
         .kernel = kernel, .p = p, .unpacked_a = kernel->can_skip_packing_a(&p->a, p->depth)};
     if (prefers_dot_products(kernel, p)) {
-        lt_parallel(p->cols, DOTS, run_dot_products, &all);
+        lt_parallel_range(p->cols, DOTS, run_dot_products, &all);
         return LT_OK;
     }
     LT_TRY(allocate_panels(cpu, &all, block, range));

@@ -206,9 +206,8 @@ static void run_task(const pass *all, const task *what, float *a)
     }
 }
 
-static void run_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_tasks(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const pass *all = context;
     for (int64_t i = begin; i < end; i++)
         run_task(all, &all->task[i], all->packed + (size_t)lt_parallel_index() * PACKED);
@@ -282,7 +281,7 @@ lt_status lt_cpu_multiply_list(lt_cpu *cpu, const lt_product *p, size_t count)
     split_tasks(p, count, most, list);
     qsort(list, (size_t)tasks, sizeof *list, compare_costs);
     pass all = {cpu->kernels, p, list, packed};
-    lt_parallel(tasks, 1, run_tasks, &all);
+    lt_parallel_range(tasks, 1, run_tasks, &all);
     return LT_OK;
 }
 

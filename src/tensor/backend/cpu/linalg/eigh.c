@@ -162,9 +162,8 @@ typedef struct list {
     int64_t floats;
 } list;
 
-static void solve_job_range(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void solve_job_range(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const list *l = context;
     float *memory = l->memory + lt_parallel_index() * l->floats;
     for (int64_t i = begin; i < end; i++)
@@ -192,7 +191,7 @@ lt_status lt_cpu_eigh(void *ctx, lt_eigh_job *job, size_t count)
     l.memory = lt_alloc_aligned(64, threads * (size_t)l.floats * sizeof *l.memory);
     if (!l.memory)
         return LT_E_NOMEM;
-    lt_parallel((int64_t)count, 1, solve_job_range, &l);
+    lt_parallel_range((int64_t)count, 1, solve_job_range, &l);
     lt_free(l.memory);
     return LT_OK;
 }

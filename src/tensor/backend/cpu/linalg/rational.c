@@ -61,9 +61,8 @@ static lt_status fail_not_positive_definite(double shift)
     return lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite", shift);
 }
 
-static void run_rational_jobs(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_rational_jobs(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     const list *l = context;
     for (int64_t i = begin; i < end; i++) {
         const lt_rational_job job = lt_rational_apply_scale(&l->job[i]);
@@ -97,7 +96,7 @@ lt_status lt_cpu_rational(void *ctx, lt_rational_job *job, size_t count)
     l.work = lt_alloc_aligned(64, l.bytes * (size_t)lt_parallel_threads());
     if (!l.work)
         return LT_E_NOMEM;
-    lt_parallel((int64_t)count, 1, run_rational_jobs, &l);
+    lt_parallel_range((int64_t)count, 1, run_rational_jobs, &l);
     lt_free(l.work);
     return LT_OK;
 }

@@ -10,7 +10,6 @@
 #include "reflectors.h"
 #include "tensor/backend/cpu/gemm/product.h"
 
-#include <math.h>
 #include <string.h>
 
 enum {

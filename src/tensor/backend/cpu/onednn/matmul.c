@@ -15,9 +15,8 @@ typedef struct batch {
     dnnl_status_t status;
 } batch;
 
-static void multiply_batches(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void multiply_batches(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     batch *all = context;
     const lt_matmul_job *p = all->p;
     const int64_t m = p->y.shape.dim[ROWS], n = p->y.shape.dim[COLS], k = p->a.shape.dim[COLS];
@@ -59,9 +58,8 @@ static split split_product(const lt_matmul_job *p)
     return all;
 }
 
-static void multiply_split_part(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void multiply_split_part(void *context, int64_t begin, int64_t end)
 {
-    (void)chunk;
     split *all = context;
     for (int64_t i = begin; i < end; i++) {
         lt_matmul_job part = *all->p;
@@ -72,7 +70,7 @@ static void multiply_split_part(void *context, int64_t begin, int64_t end, int64
         to->data = (float *)to->data + first * to->stride[all->axis];
         from->shape.dim[all->axis] = to->shape.dim[all->axis] = size;
         batch one = {&part, dnnl_success};
-        multiply_batches(&one, i / all->count, i / all->count + 1, 0);
+        multiply_batches(&one, i / all->count, i / all->count + 1);
         if (one.status)
             all->status = one.status;
     }
@@ -86,7 +84,7 @@ static dnnl_status_t multiply_split(const lt_matmul_job *p)
     const int threads = lt_parallel_threads();
     if (count == 1)
         lt_parallel_set_threads(1);
-    lt_parallel(count, 1, multiply_split_part, &all);
+    lt_parallel_range(count, 1, multiply_split_part, &all);
     if (count == 1)
         lt_parallel_set_threads(threads);
     return all.status;
@@ -117,9 +115,9 @@ static dnnl_status_t multiply_by_sgemm(const lt_cpu *cpu, const lt_matmul_job *p
     batch all = {p, dnnl_success};
     const int64_t batches = p->y.shape.dim[B];
     if (batches >= 2 * (int64_t)lt_parallel_threads())
-        lt_parallel(batches, 1, multiply_batches, &all);
+        lt_parallel_range(batches, 1, multiply_batches, &all);
     else
-        multiply_batches(&all, 0, batches, 0);
+        multiply_batches(&all, 0, batches);
     return all.status;
 }
 

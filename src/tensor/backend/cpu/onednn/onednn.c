@@ -3,7 +3,6 @@
 #include "onednn.h"
 
 #include "base/hash.h"
-#include "base/parallel.h"
 
 #include <stdio.h>
 #include <string.h>
