@@ -25,7 +25,7 @@ typedef struct lt_state_entry {
     lt_dtype dtype;    /**< dtype of the tensor, also on ranks without it */
     lt_shape extent;   /**< shape of the tensor: that of the block, or [n,n] of a factor */
     const struct lt_param
-        *box;          /**< parameter whose shard on this rank the tensor matches; NULL: whole */
+        *sharded_like; /**< parameter whose shard on this rank the tensor matches; NULL: whole */
     lt_tensor *tensor; /**< tensor to save or to load into; NULL: on other ranks only */
     struct lt_quantized
         *quantized; /**< quantized state to be dequantized instead of tensor; private */

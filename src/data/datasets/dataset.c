@@ -1,9 +1,10 @@
-/* Constructor, destructor and getters that all data sets share. */
+/* Constructor, destructor and getters that all data sets share, and the memory of records. */
 
 #include "lather/ext/dataset.h"
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "data/formats/decoder.h"
 #include "data/formats/image.h"
 
 #include <string.h>
@@ -124,4 +125,17 @@ lt_status lt_dataset_short_side(const lt_dataset *dataset, int *side)
     lt_free(record.bytes);
     *side = width < height ? width : height;
     return st;
+}
+
+lt_status lt_record_reserve(lt_record *record, size_t bytes)
+{
+    if (record->bytes && record->capacity >= bytes)
+        return LT_OK;
+    lt_free(record->bytes);
+    *record = (lt_record){.epoch_key = record->epoch_key};
+    record->bytes = lt_alloc(bytes + LT_IMAGE_PADDING, 1);
+    if (!record->bytes)
+        return LT_E_NOMEM;
+    record->capacity = bytes;
+    return LT_OK;
 }

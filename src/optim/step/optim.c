@@ -177,7 +177,7 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
         if (o->ops->state_shape)
             (void)o->ops->state_shape(o, slot, k, &entry.extent);
         entry.owner = slot->owner;
-        entry.box = lt_optim_updates_shards(o) ? slot->param : NULL;
+        entry.sharded_like = lt_optim_updates_shards(o) ? slot->param : NULL;
         entry.tensor = slot->state[k];
         entry.quantized = slot->quantized[k];
         LT_TRY(visitor->entry(visitor->context, &entry));

@@ -14,7 +14,7 @@ static lt_status visit_extra(const lt_checkpoint_tensor *extra, const lt_state_v
                                   .shape = shape,
                                   .dtype = lt_tensor_dtype(extra->tensor),
                                   .extent = shape,
-                                  .box = extra->param,
+                                  .sharded_like = extra->param,
                                   .tensor = extra->tensor};
     return visitor->entry(visitor->context, &entry);
 }
@@ -84,7 +84,7 @@ lt_status lt_reading_load_entry(const lt_reading *r, const lt_safetensors_entry 
         return load_quantized_entry(r, e, entry->quantized);
     if (!entry->tensor) /* another rank reads it */
         return LT_OK;
-    const lt_shard_spec *spec = entry->box ? entry->box->spec : NULL;
+    const lt_shard_spec *spec = entry->sharded_like ? entry->sharded_like->spec : NULL;
     return lt_entry_load(e, r->path, entry->tensor, spec, r->write);
 }
 

@@ -51,12 +51,12 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
     if (!t.tensor && !t.quantized && is_alone(s->parts))
         return lt_fail(LT_E_ARG, "checkpoint: state '%s' of %s is on rank %d: save with all ranks",
                        entry->name, entry->param, entry->owner);
-    if (!entry->box)
+    if (!entry->sharded_like)
         t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
     if (entry->block >= 0 && !(t.note = lt_checkpoint_format_block(entry)))
         return LT_E_NOMEM;
     t.name = lt_checkpoint_entry_name(lt_checkpoint_prefix(group, prefix), s->kind, entry);
-    return lt_gather_add(&s->gather, &t, entry->box);
+    return lt_gather_add(&s->gather, &t, entry->sharded_like);
 }
 
 /* Lists all tensors in the order of the files. */

@@ -2,6 +2,7 @@
 
 #include "train/classify/images.h"
 
+#include "base/alloc.h"
 #include "base/os.h"
 
 #include "lather/ext/fail.h"
@@ -14,17 +15,10 @@
 
 static lt_status add_path(image_list *p, const char *path)
 {
-    if (p->count == p->capacity) {
-        size_t capacity = 2 * p->capacity + 16;
-        char **grown = realloc(p->path, capacity * sizeof *grown);
-        if (!grown)
-            return lt_fail(LT_E_NOMEM, "predict: no memory for %zu names", capacity);
-        p->path = grown;
-        p->capacity = capacity;
-    }
-    p->path[p->count] = strdup(path);
+    LT_TRY(LT_GROW(&p->path, &p->capacity, p->count + 1));
+    p->path[p->count] = lt_strdup(path);
     if (!p->path[p->count])
-        return lt_fail(LT_E_NOMEM, "predict: no memory for a name");
+        return LT_E_NOMEM;
     p->count++;
     return LT_OK;
 }
@@ -116,8 +110,6 @@ lt_status lt_image_list_read(image_list *p, const lt_options *options, const cha
 
 void lt_image_list_clear(image_list *p)
 {
-    for (size_t i = 0; i < p->count; i++)
-        free(p->path[i]);
-    free(p->path);
+    lt_free_texts(p->path, p->count);
     *p = (image_list){0};
 }

@@ -2,6 +2,7 @@
 
 #include "state.h"
 
+#include "base/alloc.h"
 #include "tensor/statistics.h"
 
 #include "lather/detail/checkpoint_hash.h"
@@ -49,9 +50,9 @@ void lt_train_state_close(lt_train_state *s)
             const char *shown;
             char *owned;
         } name = {s->extra[i].name};
-        free(name.owned);
+        lt_free(name.owned);
     }
-    free(s->extra);
+    lt_free(s->extra);
     s->extra = NULL;
     s->extras = 0;
     lt_ema_free(&s->ema);
@@ -68,11 +69,9 @@ static lt_status add_extra(void *context, const lt_state_entry *entry)
 {
     const naming *n = context;
     lt_train_state *s = n->state;
-    const size_t bytes = strlen(entry->name) + strlen(entry->param) + 2;
-    char *name = malloc(bytes);
+    char *name = lt_format("%s.%s", entry->name, entry->param);
     if (!name)
-        return lt_fail(LT_E_NOMEM, "%s: no memory for a name", entry->name);
-    snprintf(name, bytes, "%s.%s", entry->name, entry->param);
+        return LT_E_NOMEM;
     s->extra[s->extras++] = (lt_checkpoint_tensor){
         .name = name, .tensor = entry->tensor, .param = lt_params_find(n->params, entry->param)};
     /* cppcheck-suppress memleak ; it is in extra */
@@ -90,11 +89,8 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
 /* Grows the list of extra tensors by one per parameter. */
 static lt_status reserve_extra_tensors(lt_train_state *s, const lt_params *params)
 {
-    lt_checkpoint_tensor *grown = realloc(s->extra, (s->extras + params->count) * sizeof *s->extra);
-    if (!grown)
-        return lt_fail(LT_E_NOMEM, "averages: no memory for %zu names", params->count);
-    s->extra = grown;
-    return LT_OK;
+    size_t capacity = 0; /* grows by what is wanted */
+    return LT_GROW(&s->extra, &capacity, s->extras + params->count);
 }
 
 lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, double decay)

@@ -1,5 +1,6 @@
 /* Reads run folders of --from: flags, ranks, seconds of a step, and the goal's metric. */
 
+#include "base/alloc.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"
@@ -28,14 +29,7 @@ typedef struct reader {
 static lt_status add_point(reader *r, double step, double value)
 {
     plan_run *run = r->run;
-    if (run->points == r->capacity) {
-        const size_t capacity = 2 * r->capacity + 64;
-        plan_point *point = realloc(run->point, capacity * sizeof *point);
-        if (!point)
-            return lt_fail(LT_E_NOMEM, "%s: no memory for its points", run->name);
-        run->point = point;
-        r->capacity = capacity;
-    }
+    LT_TRY(LT_GROW(&run->point, &r->capacity, run->points + 1));
     run->point[run->points++] = (plan_point){step, value};
     return LT_OK;
 }
@@ -276,7 +270,7 @@ static lt_status add_run(plan_runs *runs, const char *name, const command_line *
     *run = (plan_run){0};
     const lt_status st = read_run(run, name, like, goal, per_node);
     if (st) {
-        free(run->point);
+        lt_free(run->point);
         return st;
     }
     runs->count++;
@@ -338,7 +332,7 @@ lt_status lt_plan_read_losses(plan_run *out, const char *folder)
 void lt_plan_free_runs(plan_runs *runs)
 {
     for (size_t i = 0; i < runs->count; i++)
-        free(runs->run[i].point);
+        lt_free(runs->run[i].point);
     free(runs->run);
     *runs = (plan_runs){0};
 }

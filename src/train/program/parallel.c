@@ -318,7 +318,7 @@ static lt_status make_mesh_optimizer(trainer_shared *s, lt_optim **optim, const 
 {
     const lt_params *shards = *whole;
     lt_status st =
-        lt_sharded_optim_new(&s->placed, shards, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
+        lt_sharded_optim_new(&s->sharded, shards, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
     r->same_failure = st == LT_E_ARG;
     LT_TRY(st);
     if (may_update_shards_in_place(a)) {
@@ -327,7 +327,7 @@ static lt_status make_mesh_optimizer(trainer_shared *s, lt_optim **optim, const 
             return LT_OK;
         lt_optim_free(optim);
     }
-    *whole = lt_sharded_optim_params(s->placed);
+    *whole = lt_sharded_optim_params(s->sharded);
     return lt_trainer_open_optimizer(optim, a, *whole, r->rank);
 }
 
@@ -340,8 +340,8 @@ static lt_status shard_mesh_optimizer(const trainer_shared *s, lt_optim *optim, 
         .comm = r->comm, .dtype = dtypes[o->comm_dtype], .gather_params = o->communicate_params};
     LT_TRY(lt_ranks_parse_balance(o, &c.balance, &c.polynomial));
     const bool boxes = may_update_shards_in_place(a) && optim->ops->elementwise;
-    lt_status st = boxes ? lt_sharded_optim_attach_shards(s->placed, optim)
-                         : lt_sharded_optim_attach(s->placed, optim, &c);
+    lt_status st = boxes ? lt_sharded_optim_attach_shards(s->sharded, optim)
+                         : lt_sharded_optim_attach(s->sharded, optim, &c);
     r->same_failure = st == LT_E_ARG;
     return st;
 }
@@ -351,7 +351,7 @@ static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim,
                                        lt_ranks *r, lt_tape *tape)
 {
     const ranks_options *o = &a->ranks;
-    if (s->placed)
+    if (s->sharded)
         return shard_mesh_optimizer(s, optim, a, r);
     const bool alone = !r->comm || (s->local && lt_comm_size(averaging_communicator(s, r)) == 1);
     const bool scattered = o->shard_gradients || o->shard_params;
@@ -390,7 +390,7 @@ lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arg
 
 void lt_trainer_close_shared(trainer_shared *s)
 {
-    lt_sharded_optim_free(&s->placed);
+    lt_sharded_optim_free(&s->sharded);
     lt_stragglers_free(&s->stragglers);
     lt_data_parallel_free(&s->dp);
     lt_local_steps_free(&s->local);

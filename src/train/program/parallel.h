@@ -8,7 +8,7 @@
 
 typedef struct trainer_shared {
     /* maps whole parameters to the shards of a model; NULL: they are whole */
-    lt_sharded_optim *placed;
+    lt_sharded_optim *sharded;
     lt_data_parallel *dp;      /* averages gradients; NULL: one rank, or an evaluation */
     lt_local_steps *local;     /* groups of --local-steps; NULL without local steps */
     lt_stragglers *stragglers; /* mitigation of slow ranks; NULL: ranks wait for each other */

@@ -1,8 +1,7 @@
 /* Names and layouts of other libraries' weight files, changed to those of the models here: timm's and HuggingFace's vision
  * transformers, HuggingFace's residual networks, nanoGPT. A library is known by one name that only its files have. */
 
-#include "names.h"
-
+#include "open.h"
 #include "tensor/safetensors.h"
 
 #include "lather/ext/fail.h"

@@ -3,7 +3,6 @@
 #include "open.h"
 
 #include "base/alloc.h"
-#include "names.h"
 #include "tensor/safetensors.h"
 
 #include "lather/weights.h"
