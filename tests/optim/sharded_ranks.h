@@ -124,7 +124,7 @@ typedef struct rank_run {
 static inline lt_status on_shard(record *r, const lt_state_entry *entry)
 {
     char box[MOST * sizeof(double)];
-    const lt_shard_spec *spec = entry->box->spec;
+    const lt_shard_spec *spec = entry->sharded_like->spec;
     const size_t size = lt_dtype_size(entry->dtype), i = r->entries++;
     const size_t own = (size_t)lt_shard_spec_count(spec) * size;
     unsigned char *at = r->bytes + r->used;
@@ -146,7 +146,7 @@ static inline lt_status on_shard(record *r, const lt_state_entry *entry)
 static inline lt_status on_entry(void *context, const lt_state_entry *entry)
 {
     record *r = context;
-    if (entry->box && entry->box->spec)
+    if (entry->sharded_like && entry->sharded_like->spec)
         return on_shard(r, entry);
     const size_t bytes = (size_t)lt_shape_count(entry->extent) * lt_dtype_size(entry->dtype);
     unsigned char *at = r->bytes + r->used;
