@@ -89,7 +89,7 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
 /* Grows the list of extra tensors by one per parameter. */
 static lt_status reserve_extra_tensors(lt_train_state *s, const lt_params *params)
 {
-    size_t capacity = 0; /* grows by what is wanted */
+    size_t capacity = 0; /* grows to the exact size */
     return LT_GROW(&s->extra, &capacity, s->extras + params->count);
 }
 
