@@ -1,7 +1,5 @@
-/* Blocks, and statistics of a step, for lather/detail/shampoo_report.h. On a device with a stream the times are those to
- * queue the work. */
+/* Implementation of lather/detail/shampoo_report.h: blocks, and statistics of a step. */
 
-#include "base/trace.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/state.h"
 
@@ -52,19 +50,4 @@ lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim)
         stats.gather_seconds = s->base.shard->seconds;
     stats.root_age = age_of_roots(s);
     return stats;
-}
-
-void lt_shampoo_start_stats(lt_shampoo *s)
-{
-    s->stats = (lt_shampoo_stats){0};
-    s->stats_step = s->base.attempt;
-}
-
-int64_t lt_shampoo_add_time(int64_t begin, double *seconds, const char *name)
-{
-    int64_t now = lt_clock_nanoseconds();
-    *seconds += (double)(now - begin) * 1e-9;
-    if (atomic_load_explicit(&lt_trace_on, memory_order_relaxed))
-        lt_trace_record(begin, LT_PROFILE_OPTIM, name, 0);
-    return now;
 }

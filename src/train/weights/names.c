@@ -1,7 +1,8 @@
 /* Names and layouts of other libraries' weight files, changed to those of the models here: timm's and HuggingFace's vision
  * transformers, HuggingFace's residual networks, nanoGPT. A library is known by one name that only its files have. */
 
-#include "open.h"
+#include "names.h"
+
 #include "tensor/safetensors.h"
 
 #include "lather/ext/fail.h"

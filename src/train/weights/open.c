@@ -3,6 +3,7 @@
 #include "open.h"
 
 #include "base/alloc.h"
+#include "names.h"
 #include "tensor/safetensors.h"
 
 #include "lather/weights.h"
