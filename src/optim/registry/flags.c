@@ -248,7 +248,7 @@ static void add_optim_and_lr_rows(lt_optim_rows *r, table *t)
                     .also = "learning-rate",
                     .common = true,
                     .help = "peak learning rate for the whole batch; not scaled by ranks or batch "
-                            "size"},
+                            "size; auto: found by short trials, before the run"},
               kwargs = {.group = common_group,
                         .name = pairs,
                         .type = LT_OPTION_PAIR,

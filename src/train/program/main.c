@@ -1,6 +1,6 @@
 /* lt_trainer_main(): chooses between training and the program's other commands. */
 
-#include "trainer.h"
+#include "auto_lr.h"
 
 #include "lather/ext/fail.h"
 
@@ -91,7 +91,9 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
         return st == LT_E_ARG ? EXIT_USAGE : EXIT_ERROR;
     }
     const lt_trainer_command *c = find_command(argc, argv, program);
-    const int code = !c        ? lt_trainer_train_by(argc, argv, family, program, NULL)
+    const int code = !c && lt_auto_lr_is_asked(argc, argv)
+                         ? lt_auto_lr_main(argc, argv, family, program)
+                     : !c      ? lt_trainer_train_by(argc, argv, family, program, NULL)
                      : c->main ? c->main(argc, argv, family, program)
                                : run_other_command(argc - 1, argv + 1, family, program, c);
     return lt_signals_flush(family->program, code);

@@ -429,8 +429,9 @@ static void tell_stop(const lt_trainer *t)
 int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
                         const lt_trainer_program *program, const lt_train_hooks *hooks)
 {
-    static training w; /* 17 kB, once per process: a stack may have 64 kB */
+    static training w; /* 17 kB, one at a time: a stack may have 64 kB */
     lt_trainer *t = &w.t;
+    w = (training){0};
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_parse(t, family, program, NULL, argc, argv);
     if (st) {
