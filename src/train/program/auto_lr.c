@@ -181,7 +181,7 @@ static lt_status try_rate(search *s, int exponent)
     return LT_OK;
 }
 
-/* Returns the exponent at the lowest point of the parabola through the best loss and its two neighbours. */
+/* Returns the exponent at the lowest point of the parabola through the best loss and the adjacent ones. */
 static double interpolate(const search *s, int best)
 {
     const double *y = &s->loss[best + RANGE];
