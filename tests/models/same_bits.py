@@ -30,6 +30,7 @@ SOLVERS = ("eigh", "newton", "higher_order", "newton_db", "rational")
 OPTIMIZERS = {"sgd": ["--optim", "sgd"], "adamw": ["--optim", "adamw"], "muon": ["--optim", "muon"], "soap": ["--optim", "soap"],
               "shampoo qr": ["--optim", "shampoo", "--preconditioner", "eigendecomposed", "--root-solver", "qr"],
               **{f"shampoo {s}": ["--optim", "shampoo", "--root-solver", s] for s in SOLVERS}}
+OPTIMIZERS["shampoo newton_db"] += ["--inverse-exponent", "0.25"]  # one that it has
 RUNS = [("resnet", o) for o in OPTIMIZERS if o != "adamw"] + [(m, o) for m in ("vit", "gpt") for o in ("adamw", "shampoo rational", "shampoo eigh")]
 SHORT = {("resnet", "sgd", "f32"), ("vit", "adamw", "bf16"), ("gpt", "adamw", "f32"), ("gpt", "shampoo rational", "f32")}
 
