@@ -404,11 +404,16 @@ static void test_large_requests(void **state)
     close_workers(&w);
 }
 
-static void *request_large(void *context)
+/* A request that a thread sends; its connection is open. */
+typedef struct large_request {
+    lt_client *client;
+    lt_data_request q;
+} large_request;
+
+static void *send_large(void *context)
 {
-    const lt_transform t = {
-        .augment = LT_AUGMENT_IMAGENET, .size = LT_TRANSFORM_MOST_SIZE, .rand_augment = {100, 9}};
-    assert_status(request_first(context, &t), LT_E_COMM);
+    const large_request *r = context;
+    assert_status(send_bytes(r->client, &r->q, sizeof r->q), LT_E_COMM);
     return NULL;
 }
 
@@ -416,16 +421,22 @@ static void *request_large(void *context)
 static void test_close_while_augmenting(void **state)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
+    const lt_transform t = {
+        .augment = LT_AUGMENT_IMAGENET, .size = LT_TRANSFORM_MOST_SIZE, .rand_augment = {100, 9}};
     pthread_t thread;
     workers w;
+    large_request r = {0};
     (void)state;
     open_workers(&w, 1);
-    assert_int_equal(pthread_create(&thread, NULL, request_large, &w), 0);
+    r.q = connect_to(&w, &r.client);
+    lt_encode_transform(&r.q, &t);
+    assert_int_equal(pthread_create(&thread, NULL, send_large, &r), 0);
     const clock_t begin = clock();               /* CPU time */
     while (clock() - begin < CLOCKS_PER_SEC / 2) /* until augmentation has begun */
         nanosleep(&pause, NULL);
     close_workers(&w);
     pthread_join(thread, NULL);
+    lt_client_close(&r.client);
     assert_true(clock() - begin < 3 * CLOCKS_PER_SEC);
 }
 
