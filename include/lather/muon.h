@@ -15,12 +15,23 @@ typedef enum lt_muon_scale {
     LT_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): gives AdamW's RMS, so its lr applies */
 } lt_muon_scale;
 
+/** Second moment v of the orthogonal update O, by whose root it is divided; beta2 and eps are AdamW's. */
+typedef enum lt_muon_moment {
+    LT_MUON_NO_MOMENT,
+    /** NorMuon: mean square of each output's elements. Li et al. 2025 (arXiv 2510.05491), algorithm 1 */
+    LT_MUON_OF_OUTPUTS,
+    /** AdaMuon: of each element; the sign of the momentum is orthogonalized. Si et al. 2025 (arXiv 2507.11005) */
+    LT_MUON_OF_ELEMENTS
+} lt_muon_moment;
+
 typedef struct lt_muon_config {
     double momentum;     /**< decay rate of the momentum, in [0,1) */
     bool nesterov;       /**< look ahead: (1 - momentum) g + momentum m instead of m */
     double weight_decay; /**< decoupled: a weight shrinks by lr * weight_decay per step */
     lt_decay_scope decay_scope;
     lt_muon_scale scale;
+    lt_muon_moment
+        moment; /**< the quotient gets the norm of O, or with MATCH_RMS_ADAMW an RMS of 0.2 */
     lt_orthogonalization orthogonalization; /**< method; iterations at least 1 */
     /** Parameters that AdamW updates in addition to those of fewer than 2 dimensions: embeddings, positions,
      *  heads. */

@@ -143,6 +143,41 @@ static void the_polynomial_acts_on_singular_values(void **state)
     fixture_close(&f);
 }
 
+/* A matrix stored as [in,out] gets the transposed update of the same one stored as [out,in], and not that of its rows. */
+static void second_moments_are_those_of_outputs(void **state)
+{
+    double g[2][12], w[3][12];
+    fixture f;
+    (void)state;
+    fixture_open(&f, true);
+    lt_param *p[] = {fixture_add(&f, "out_in", LT_SHAPE(3, 4)),
+                     fixture_add(&f, "in_out", LT_SHAPE(4, 3)),
+                     fixture_add(&f, "rows", LT_SHAPE(4, 3))};
+    p[1]->fan_in = 4;
+    p[1]->fan_out = 3;
+    lt_muon_config c = LT_MUON_DEFAULTS;
+    c.moment = LT_MUON_OF_OUTPUTS;
+    assert_ok(lt_optim_muon(&f.optim, &f.list, &c));
+    for (int t = 1; t <= 4; t++) {
+        for (int i = 0; i < 12; i++)
+            g[1][i % 4 * 3 + i / 4] = g[0][i] = sin(7.0 * t + 1.7 * i + 0.9 * t * i);
+        put_grad(p[0], g[0]);
+        put_grad(p[1], g[1]);
+        put_grad(p[2], g[1]);
+        fixture_step(&f, 0.1);
+    }
+    double worst = 0, control = 0;
+    for (int k = 0; k < 3; k++)
+        get(p[k]->value, w[k]);
+    for (int i = 0; i < 12; i++) {
+        worst = fmax(worst, fabs(w[0][i] - w[1][i % 4 * 3 + i / 4]));
+        control = fmax(control, fabs(w[0][i] - w[2][i % 4 * 3 + i / 4]));
+    }
+    assert_near(worst, 0, 1e-13);
+    assert_true(control > 1e-3);
+    fixture_close(&f);
+}
+
 static void a_zero_gradient_makes_no_update(void **state)
 {
     (void)state;
@@ -181,6 +216,7 @@ int main(void)
 {
     static const struct CMUnitTest single[] = {
         cmocka_unit_test(other_optimizers_have_no_matrices),
+        cmocka_unit_test(second_moments_are_those_of_outputs),
         cmocka_unit_test(a_zero_gradient_makes_no_update),
     };
     enum { N = COUNT_OF(names), S = COUNT_OF(sides), B = COUNT_OF(bad) };

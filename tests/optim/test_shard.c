@@ -75,6 +75,13 @@ static lt_status make_cautious_shampoo(lt_optim **out, const lt_params *params)
     return lt_optim_start_cautious(*out, &(lt_cautious_config){true, true});
 }
 
+static lt_status make_normuon(lt_optim **out, const lt_params *params)
+{
+    lt_muon_config c = LT_MUON_DEFAULTS;
+    c.moment = LT_MUON_OF_OUTPUTS;
+    return lt_optim_muon(out, params, &c);
+}
+
 static lt_status make_adam_int8(lt_optim **out, const lt_params *params)
 {
     LT_TRY(make_adam(out, params));
@@ -140,6 +147,7 @@ static const row rows[] = {
     {.name = "adagrad", .make = make_adagrad},
     {.name = "adam", .make = make_adam},
     {.name = "muon", .make = make_muon},
+    {.name = "normuon", .make = make_normuon},
     {.name = "adamw, cautious", .make = make_cautious_adamw},
     {.name = "shampoo, cautious, in f64", .make = make_cautious_shampoo, .f64 = true},
     {.name = "adam, averaged", .make = make_averaged_adam},

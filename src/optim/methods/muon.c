@@ -5,6 +5,7 @@
  *
  *   m = mu m + (1 - mu) g,  X = m or mu m + (1 - mu) g
  *   X = orthogonal factor of X                       orthogonal.c
+ *   v = beta2 v + (1 - beta2) X^2,  X = X / (sqrt(v) + eps), rescaled     of lt_muon_moment
  *   X = scale X + decay W,  W -= lr X */
 
 #include "base/alloc.h"
@@ -13,6 +14,7 @@
 #include "optim/registry/names.h"
 #include "optim/slots.h"
 #include "orthogonal.h"
+#include "second_moment.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -26,6 +28,7 @@ static const int64_t batch_elements = (int64_t)1 << 21;
 static const double per_gram = 0.012, per_product = 0.020;
 
 enum { X, Y, SCRATCHES };
+enum { MOMENTUM, SQUARE }; /* states */
 
 typedef struct matrix {
     lt_slot *slot;
@@ -45,7 +48,8 @@ typedef struct muon {
     lt_adam_kernel kernel;
     lt_tensor *scratch[SCRATCHES];
     lt_orthogonal orthogonal;
-    bool ready;     /* orthogonal and scratch are allocated */
+    lt_second_moment moment;
+    bool ready;     /* orthogonal, moment and scratch are allocated */
     double seconds; /* time for the matrices in the step of attempt `timed` */
     int64_t timed;
     /* Workspace: one per matrix. */
@@ -59,6 +63,17 @@ typedef struct batch {
     size_t begin, end;
     int x, y;
 } batch;
+
+/* Returns the dimension of a matrix that has its outputs. */
+static int outputs_dim(const lt_param *param)
+{
+    return lt_optim_weight_is_in_by_out(param);
+}
+
+static int64_t outputs_of(const matrix *x)
+{
+    return outputs_dim(x->slot->param) ? x->cols : x->rows;
+}
 
 /* --- Views of scratch --- */
 
@@ -140,6 +155,12 @@ static void add_nesterov_gradient(const muon *m, const batch *b, const matrix *x
     job->y = scratch_in_param_shape(m, x, b->x);
 }
 
+static void take_sign(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+{
+    job->op = LT_VEC_SIGN;
+    job->a = job->y = scratch_matrix(m, x, b->x);
+}
+
 static double scale_of_update(const muon *m, const matrix *x)
 {
     const double rows = (double)x->rows, cols = (double)x->cols;
@@ -151,7 +172,7 @@ static void scale_and_add_weight_decay(const muon *m, const batch *b, const matr
                                        lt_vec_job *job)
 {
     job->alpha = x->slot->weight_decay;
-    job->beta = scale_of_update(m, x);
+    job->beta = m->config.moment ? 1 : scale_of_update(m, x);
     job->a = lt_tensor_view(x->slot->param->value);
     job->y = scratch_in_param_shape(m, x, b->x);
 }
@@ -191,13 +212,37 @@ static lt_status orthogonalize_momenta(muon *m, batch *b)
     LT_TRY(run_vec_rule(m, b, copy_momentum));
     if (m->config.nesterov)
         LT_TRY(run_vec_rule(m, b, add_nesterov_gradient));
+    if (m->config.moment == LT_MUON_OF_ELEMENTS)
+        LT_TRY(run_vec_rule(m, b, take_sign));
     return orthogonalize_batch(m, b);
+}
+
+static double length_of_update(const muon *m, const matrix *x)
+{
+    const bool fixed = m->config.moment && m->config.scale == LT_MUON_MATCH_RMS_ADAMW;
+    return fixed ? rms_of_adamw * sqrt((double)(x->rows * x->cols)) : scale_of_update(m, x);
+}
+
+static lt_status divide_by_moment(const muon *m, const batch *b, const matrix *x)
+{
+    const bool of_outputs = m->config.moment == LT_MUON_OF_OUTPUTS;
+    const lt_second_moment_job job = {
+        .x = of_outputs ? scratch_matrix(m, x, b->x) : scratch_in_param_shape(m, x, b->x),
+        .squares = of_outputs ? scratch_matrix(m, x, b->y) : (lt_view){0},
+        .v = lt_tensor_view(x->slot->state[SQUARE]),
+        .dim = of_outputs ? outputs_dim(x->slot->param) : -1,
+        .length = length_of_update(m, x),
+        .keeps_norm = m->config.scale == LT_MUON_ORIGINAL,
+    };
+    return lt_second_moment_divide(&m->moment, &m->base, &job);
 }
 
 static lt_status update_batch(muon *m, batch b)
 {
     LT_TRY(run_vec_rule(m, &b, update_momentum));
     LT_TRY(orthogonalize_momenta(m, &b));
+    for (size_t i = b.begin; m->config.moment && i < b.end; i++)
+        LT_TRY(divide_by_moment(m, &b, m->due[i]));
     LT_TRY(run_vec_rule(m, &b, scale_and_add_weight_decay));
     return run_vec_rule(m, &b, apply_update);
 }
@@ -237,12 +282,17 @@ static lt_status allocate_workspace(muon *m)
 {
     lt_device *device = m->base.device;
     const int64_t elements = largest_batch_elements(m);
+    int64_t outputs = 1;
     if (m->ready)
         return LT_OK;
     for (int i = 0; i < SCRATCHES && elements; i++)
         if (!m->scratch[i])
             LT_TRY(lt_tensor_new(&m->scratch[i], device, lt_device_master_dtype(device),
                                  LT_SHAPE(elements)));
+    for (size_t i = 0; i < m->count; i++)
+        outputs = outputs_of(&m->matrix[i]) > outputs ? outputs_of(&m->matrix[i]) : outputs;
+    if (m->config.moment)
+        LT_TRY(lt_second_moment_open(&m->moment, device, outputs));
     if (elements)
         LT_TRY(lt_orthogonal_open(&m->orthogonal, &m->base, m->count, elements));
     m->ready = true;
@@ -299,18 +349,28 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 
 /* --- Operations --- */
 
-/* Returns true for the state "m" of all parameters and for "v" of those that AdamW updates. */
-static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
-{
-    return index == 0 || ((const muon *)self)->adamw[slot - self->slot];
-}
-
 static const matrix *find_matrix(const muon *m, const lt_slot *slot)
 {
     for (size_t i = 0; i < m->count; i++)
         if (m->matrix[i].slot == slot)
             return &m->matrix[i];
     return NULL;
+}
+
+/* Returns true for the state "m" of all parameters and for "v" of those that have a second moment. */
+static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
+{
+    const muon *m = (const muon *)self;
+    return index == MOMENTUM || m->adamw[slot - self->slot] || m->config.moment;
+}
+
+static bool state_shape(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape)
+{
+    const matrix *x = find_matrix((const muon *)self, slot);
+    if (index != SQUARE || !x)
+        return false;
+    *shape = LT_SHAPE(outputs_of(x));
+    return true;
 }
 
 static double estimate_nanoseconds(const lt_optim *self, const lt_slot *slot)
@@ -336,6 +396,7 @@ static void destroy(lt_optim *self)
     muon *m = (muon *)self;
     for (int i = 0; i < SCRATCHES; i++)
         lt_tensor_free(&m->scratch[i]);
+    lt_second_moment_close(&m->moment);
     lt_orthogonal_close(&m->orthogonal);
     lt_free(m->job);
     lt_free(m->vec);
@@ -417,7 +478,7 @@ static lt_update_size update_size(const lt_optim *self, const lt_slot *slot)
     const muon *m = (const muon *)self;
     const matrix *x = find_matrix(m, slot);
     const double elements = x ? (double)(x->rows * x->cols) : 1;
-    return (lt_update_size){0.5, x ? scale_of_update(m, x) : 1, elements, LT_DECAY_DECOUPLED};
+    return (lt_update_size){0.5, x ? length_of_update(m, x) : 1, elements, LT_DECAY_DECOUPLED};
 }
 
 static double decay_lr(const lt_optim *self, const lt_slot *slot)
@@ -426,25 +487,17 @@ static double decay_lr(const lt_optim *self, const lt_slot *slot)
     return m->adamw[slot - self->slot] ? m->config.adamw_lr_scale : 1;
 }
 
-static const lt_optim_ops ops = {
-    .name = "muon",
-    .bytes = sizeof(muon),
-    .slot_state = {"m", "v"},
-    .has_state = has_state,
-    .decay_lr = decay_lr,
-    .nanoseconds = estimate_nanoseconds,
-    .step = step,
-    .by_entries = true,
-    .by_slots = true,
-    .positive_state = 1U << 1,
-    .is_capturable = is_capturable,
-    .stat_name = {"m_over_sqrt_v"},
-    .stats = measure_rule,
-    .stat_block = describe_matrix,
-    .stat_factor = measure_matrix,
-    .update_size = update_size,
-    .destroy = destroy,
-};
+/* shape: that of states of NorMuon, which are not quantized */
+#define OPS(shape)                                                                                \
+    {                                                                                             \
+        .name = "muon", .bytes = sizeof(muon), .slot_state = {"m", "v"}, .has_state = has_state,  \
+        .decay_lr = decay_lr, .nanoseconds = estimate_nanoseconds, .step = step,                  \
+        .by_entries = true, .by_slots = true, .positive_state = 1U << 1,                          \
+        .is_capturable = is_capturable, .stat_name = {"m_over_sqrt_v"}, .stats = measure_rule,    \
+        .stat_block = describe_matrix, .stat_factor = measure_matrix, .update_size = update_size, \
+        .destroy = destroy, .state_shape = (shape),                                               \
+    }
+static const lt_optim_ops ops = OPS(NULL), with_outputs = OPS(state_shape);
 
 static matrix matrix_of_slot(lt_slot *slot)
 {
@@ -502,9 +555,11 @@ static lt_status init_muon(muon *m)
 lt_status lt_muon_new(lt_optim **out, const lt_params *params, const lt_muon_config *c)
 {
     lt_optim *o = NULL;
-    LT_TRY(lt_optim_new(&o, &ops, params, c->weight_decay, c->decay_scope));
+    LT_TRY(lt_optim_new(&o, c->moment == LT_MUON_OF_OUTPUTS ? &with_outputs : &ops, params,
+                        c->weight_decay, c->decay_scope));
     muon *m = (muon *)o;
     m->config = *c;
+    m->moment = (lt_second_moment){.beta2 = c->beta2, .eps = c->eps};
     m->kernel = (lt_adam_kernel){c->beta1, c->beta2, c->eps, true};
     lt_status st = init_muon(m);
     if (st)
@@ -517,7 +572,7 @@ lt_status lt_muon_new(lt_optim **out, const lt_params *params, const lt_muon_con
 bool lt_muon_has_matrix(const lt_optim *optim, const char *param)
 {
     const muon *m = (const muon *)optim;
-    for (size_t i = 0; optim->ops == &ops && i < m->count; i++)
+    for (size_t i = 0; optim->ops->step == step && i < m->count; i++)
         if (!strcmp(m->matrix[i].slot->param->name, param))
             return true;
     return false;
@@ -526,7 +581,7 @@ bool lt_muon_has_matrix(const lt_optim *optim, const char *param)
 double lt_muon_seconds(const lt_optim *optim)
 {
     const muon *m = (const muon *)optim;
-    if (optim->ops != &ops)
+    if (optim->ops->step != step)
         return (double)NAN;
     return m->timed == optim->attempt ? m->seconds : 0;
 }

@@ -49,6 +49,7 @@ static const lt_optim_field fields[] = {
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
 {"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .rare = true, .help = "scale of orthogonal updates: sqrt(max(1, outputs/inputs)), or the RMS of AdamW's updates, so that AdamW's lr and decay apply"},
+{"muon_second_moment", LT_FIELD_CHOICE, AT(moment), .choices = "none|outputs|elements", .rare = true, .help = "divide orthogonal updates by the root of their second moment, of outputs (NorMuon) or of elements (AdaMuon); --beta2 and --epsilon are also its own"},
 {"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .rare = true, .help = "orthogonalization of updates: one polynomial for all iterations, an optimal one per iteration, or an exact SVD on the host"},
 {"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .rare = true, .help = "iterations per orthogonalization"},
 {"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .rare = true, .help = "coefficients of the polynomial a x + b x^3 + c x^5; default: 3.4445,-4.7750,2.0315"},
