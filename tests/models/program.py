@@ -660,7 +660,6 @@ def invalid_settings_are_rejected(cwd):
     fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
     fails(*NOISE, *SMALL, "--optim", "shampoo", "--inverse-exponent", "2:0.5", cwd=cwd,
           says="--inverse-exponent", code=USAGE)
-    fails(*NOISE, *SMALL, "--optim", "shampoo", "--preconditioner", "eigenvalue_corrected", "--opt-kwargs", "epsilon-rule=pseudo_inverse", cwd=cwd, says="pseudo_inverse contradicts", code=USAGE)
     fails(*NOISE, *SMALL, "--optim", "soap", "--opt-kwargs", "ignored-basis-change-dims=2:2", cwd=cwd, says="[0,1]", code=USAGE)
     fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51", code=USAGE)
     fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3", code=USAGE)
