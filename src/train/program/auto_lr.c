@@ -64,7 +64,7 @@ static bool is_flag(const char *const *names, char *const *argv, int i, int *wor
 static int find_auto(int argc, char *const *argv)
 {
     int found = 0, words;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+    for (int i = 1; i < argc && argv[i] && strcmp(argv[i], "--") != 0; i++)
         if (is_flag(lr_names, argv, i, &words)) {
             const char *value = words == 2 ? argv[i + 1] : strchr(argv[i], '=');
             found = value && !strcmp(value + (words == 1), "auto") ? i : 0;
