@@ -176,7 +176,7 @@ def installed_it_finds_all_of_its_files(cwd):
         assert " " in call(os.path.join(prefix, "bin", name), "--version")
     installed = os.listdir(os.path.join(prefix, "share", "lather", "recipes"))
     text = write(cwd, "a.txt", "A text to divide into sequences. " * 2000)
-    for family, data in (("resnet50", "synthetic"), ("vit", "synthetic"), ("gpt", text)):
+    for family, data in (("resnet50", "synthetic"), ("vit", "synthetic"), ("speedrun", "synthetic"), ("gpt", text)):
         for recipe in os.listdir(os.path.join(ROOT, "models", family, "recipes")):
             installed.remove(recipe)
             trainer = os.path.join(prefix, "bin", f"train_{family}")
