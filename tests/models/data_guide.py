@@ -3,13 +3,14 @@
 
     data_guide.py TRAIN_RESNET50
 """
+import json
 import os
 import struct
 import subprocess
 import sys
 import tarfile
 
-from trainer import SMALL, TIMEOUT, TOOLS, folders, guide_table, run, run_rows, try_table, write_image
+from trainer import SMALL, SOURCE, TIMEOUT, TOOLS, folders, guide_table, run, run_rows, try_table, write_image
 
 
 def typed(folder, words, **names):
@@ -101,6 +102,33 @@ def cifar(folder, words):
     typed(folder, words, DIR="data")
 
 
+def parquet(folder, words):
+    data = os.path.join(folder, "data")
+    os.mkdir(data)
+    with open(os.path.join(data, "train-0.parquet"), "wb"):
+        pass
+    for name in "data", "data/train-0.parquet":
+        said = run(*SMALL, "--data", name, "--max-steps", "1", cwd=folder, code=1).stderr
+        assert f"{name}: parquet files are not read; examples/parquet_images.py" in said, said
+    try:
+        import pyarrow.parquet  # pylint: disable=import-outside-toplevel
+    except ImportError:
+        return
+    names = {"info": {"features": {"label": {"names": ["a/b", "c"]}}}}
+    for part, count in ("train", 12), ("validation", 4):
+        images = []
+        for i in range(count):
+            write_image(os.path.join(folder, "image.bmp"), 20, 9 * i)
+            with open(os.path.join(folder, "image.bmp"), "rb") as f:
+                images.append({"bytes": f.read(), "path": None})
+        table = pyarrow.table({"image": images, "label": [i % 2 for i in range(count)]})
+        pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(names)}), os.path.join(data, f"{part}-0.parquet"))
+    made = subprocess.run([sys.executable, os.path.join(SOURCE, "examples", "parquet_images.py"), "data", "OUT"], cwd=folder, check=True,
+                          capture_output=True, text=True, timeout=TIMEOUT).stdout
+    assert made == "2 files, images: train 12, validation 4\n" and sorted(os.listdir(os.path.join(folder, "OUT/train"))) == ["a_b", "c"], made
+    typed(folder, words)
+
+
 def in_test(test, text):
     def look(folder, words):
         assert words, "no command"
@@ -113,7 +141,7 @@ def every_row_of_the_data_guide_runs(cwd):
     situations = {
         "`val` may be": moved("data/val", "data/validation"), "or only `DIR/train/CLASS/FILE`": moved("data/train", "only"),
         "the same, and do not": moved("data/train", "only"), "a flat `DIR/val/FILE`": flat_val, "CSV or JSON lines": tables,
-        "another file of labels": tables, "WebDataset": shards, "one tar file": one_tar, "a pack": pack, "very different sizes": whole, "in EXIF": whole, "slow disk": whole, "MNIST's four": idx, "CIFAR-10": cifar,
+        "another file of labels": tables, "WebDataset": shards, "one tar file": one_tar, "a pack": pack, "very different sizes": whole, "in EXIF": whole, "slow disk": whole, "MNIST's four": idx, "CIFAR-10": cifar, "parquet": parquet,
         "data service": in_test("served.py", '"--data", f"service:{address}"'), "as a plugin": in_test("plugins.py", '"--plugin"'),
         "nothing yet": lambda folder, words: typed(folder, words, **{"synthetic:COUNT:SIZE:CLASSES": "synthetic:24:16:3"})}
     try_table(guide_table("data.md"), situations, cwd)

@@ -35,6 +35,8 @@ void lt_left_out_add_count(lt_left_out *l, const char *reason, int64_t count);
 /* Logs the number of files and the most frequent extensions in one line. Does nothing if no file was left out, or if
  * the previous line was equal (a folder may be opened for training and for validation). */
 void lt_left_out_log(lt_left_out *l, const char *folder);
+/* Returns LT_E_UNSUPPORTED, naming the converter, if one of them is a parquet file, otherwise st. */
+lt_status lt_left_out_check_parquet(const lt_left_out *l, const char *path, lt_status st);
 extern const char
     lt_outside_class_folders[]; /* reason to leave out images directly in the root of the split */
 

@@ -105,6 +105,17 @@ void lt_left_out_log(lt_left_out *l, const char *folder)
                l->kinds > SHOWN ? ", ..." : "");
 }
 
+lt_status lt_left_out_check_parquet(const lt_left_out *l, const char *path, lt_status st)
+{
+    for (int i = 0; i < l->kinds; i++)
+        if (!strcasecmp(l->kind[i].extension, ".parquet"))
+            return lt_fail(LT_E_UNSUPPORTED,
+                           "%s: parquet files are not read; examples/parquet_images.py writes "
+                           "their images into folders",
+                           path);
+    return st;
+}
+
 void lt_empty_classes_add(lt_empty_classes *e, const char *name)
 {
     enum { SHOWN = 5 };

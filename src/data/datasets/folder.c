@@ -167,6 +167,8 @@ lt_status lt_dataset_folder(lt_dataset **out, const char *path)
     LT_TRY(lt_file_list_new(&d, 0, 3));
     scan s = {.list = (lt_file_list *)d};
     lt_status st = scan_folder(&s, path);
+    if (st == LT_E_FORMAT)
+        st = lt_left_out_check_parquet(&s.left_out, path, st);
     lt_free_texts(s.class_folders.path, s.class_folders.count);
     return lt_dataset_set_or_free(out, d, st);
 }

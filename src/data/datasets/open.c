@@ -283,6 +283,9 @@ static lt_status unknown_dataset_error(const char *spec)
 {
     char names[1024] = "";
     size_t used = 0;
+    lt_left_out file = {0};
+    lt_left_out_add_file(&file, spec);
+    LT_TRY(lt_left_out_check_parquet(&file, spec, LT_OK));
     for (int i = 0; i < KINDS && kinds[i] && used < sizeof names; i++) {
         bool last = i + 1 == KINDS || !kinds[i + 1];
         used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'",
