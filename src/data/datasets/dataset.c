@@ -71,6 +71,15 @@ const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
     return dataset->ops->sample_name(dataset, index);
 }
 
+static lt_status check_label(const lt_dataset *d, int64_t index, int label)
+{
+    if (label >= 0 && label < d->classes)
+        return LT_OK;
+    const char *name = lt_dataset_sample_name(d, index);
+    return lt_fail(LT_E_FORMAT, "%s: sample %lld has label %d, want 0 .. %d",
+                   name ? name : d->ops->name, (long long)index, label, d->classes - 1);
+}
+
 lt_status lt_dataset_label(const lt_dataset *d, int64_t index, int *label)
 {
     lt_record record = {0};
@@ -79,6 +88,8 @@ lt_status lt_dataset_label(const lt_dataset *d, int64_t index, int *label)
     if (!st && !d->ops->label)
         *label = record.label;
     lt_free(record.bytes);
+    if (!st)
+        st = check_label(d, index, *label);
     if (!st && d->label_map)
         *label = d->label_map[*label];
     return st;

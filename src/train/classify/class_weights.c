@@ -61,20 +61,6 @@ static lt_status parse_weights(const lt_dataset *train, const char *text, int cl
     return LT_OK;
 }
 
-/* Makes a tensor of count values of 4 bytes, which are read from host and freed; NULL: LT_E_NOMEM. */
-static lt_status make_tensor(lt_tensor **out, const classifier *s, lt_dtype dtype, void *host,
-                             int64_t count)
-{
-    lt_status st =
-        host ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %lld values", (long long)count);
-    if (!st)
-        st = lt_tensor_new(out, s->t->model.device, dtype, LT_SHAPE(count));
-    if (!st)
-        st = lt_tensor_write(*out, host, (size_t)count * 4);
-    free(host);
-    return st;
-}
-
 lt_status lt_classifier_open_class_weights(classifier *s, int classes)
 {
     const char *text = s->args.class_weights;
@@ -87,28 +73,5 @@ lt_status lt_classifier_open_class_weights(classifier *s, int classes)
                                                     : balance(train, classes, weight);
     if (st)
         free(weight);
-    return st ? st : make_tensor(&s->class_weight, s, LT_F32, weight, classes);
-}
-
-/* Makes the columns step * i + start of an image; those beyond the edge are reflected. */
-static lt_status make_columns(lt_tensor **out, const classifier *s, int32_t step, int32_t start)
-{
-    const int32_t width = s->transform.size, last = width - 1;
-    int32_t *column = malloc((size_t)width * sizeof *column);
-    for (int32_t i = 0; i < width && column; i++) {
-        const int32_t at = last ? abs(step * i + start) : 0;
-        column[i] = at > last ? 2 * last - at : at;
-    }
-    return make_tensor(out, s, LT_I32, column, width);
-}
-
-lt_status lt_classifier_open_mirror(classifier *s)
-{
-    if (!s->args.tta || s->mirror)
-        return LT_OK;
-    LT_TRY(make_columns(&s->mirror, s, -1, s->transform.size - 1));
-    if (s->args.tta == TTA_HFLIP)
-        return LT_OK;
-    LT_TRY(make_columns(&s->shift[0], s, 1, 1));
-    return make_columns(&s->shift[1], s, 1, -1);
+    return st ? st : lt_classifier_make_tensor(&s->class_weight, s, LT_F32, weight, classes);
 }

@@ -2,6 +2,10 @@
 
 #include "train/classify/classifier.h"
 
+#include "lather/ext/fail.h"
+
+#include <stdlib.h>
+
 classifier *lt_classifier_of(lt_trainer *t)
 {
     classifier *s = lt_trainer_context(t);
@@ -15,4 +19,17 @@ lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
     const classification c = {
         .model = lt_trainer_model(s->t), .mirror = s->mirror, .shift = {s->shift[0], s->shift[1]}};
     return lt_classification_logits(&c, lt_trainer_tape(s->t), x);
+}
+
+lt_status lt_classifier_make_tensor(lt_tensor **out, const classifier *s, lt_dtype dtype,
+                                    void *host, int64_t count)
+{
+    lt_status st =
+        host ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %lld values", (long long)count);
+    if (!st)
+        st = lt_tensor_new(out, s->t->model.device, dtype, LT_SHAPE(count));
+    if (!st)
+        st = lt_tensor_write(*out, host, (size_t)count * 4);
+    free(host);
+    return st;
 }

@@ -93,7 +93,10 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
 /* Makes the weights of --class-weights for the training data. Errors: LT_E_ARG, naming an unknown class. */
 lt_status lt_classifier_open_class_weights(classifier *s, int classes);
 /* Makes the columns of mirror and shifted images for --tta. */
-lt_status lt_classifier_open_mirror(classifier *s);
+lt_status lt_classifier_open_tta(classifier *s);
+/* Makes a tensor of count values of 4 bytes, which are read from host and freed; NULL: LT_E_NOMEM. */
+lt_status lt_classifier_make_tensor(lt_tensor **out, const classifier *s, lt_dtype dtype,
+                                    void *host, int64_t count);
 
 /* --- logits.c: --save-logits --- */
 lt_status lt_classifier_save_logits(classifier *s, const char *path);

@@ -152,7 +152,7 @@ static lt_status choose_model_spec(void *context, lt_trainer *t, const lt_model_
     out->size = s->transform.size;
     store_metadata_number(s, META_CHANNELS, out->channels);
     store_metadata_number(s, META_CLASSES, out->classes);
-    LT_TRY(lt_classifier_open_mirror(s));
+    LT_TRY(lt_classifier_open_tta(s));
     return lt_classifier_open_class_weights(s, out->classes);
 }
 
