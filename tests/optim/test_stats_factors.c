@@ -163,6 +163,33 @@ static void shampoo_has_spectra_and_grafting_ratios(void **state)
     stop(&p);
 }
 
+static lt_status make_trace_scaled(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = plain_shampoo();
+    c.trace_scaling = 0.5;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static void spectra_are_of_the_trace_scaled_factors(void **state)
+{
+    (void)state;
+    problem p = {.steps = EVERY};
+    double f[16], q[16];
+    play(&p, make_trace_scaled);
+    for (int d = 0; d < 2; d++) {
+        const int n = d ? 3 : 4;
+        double trace = 0;
+        factor_of(EVERY, d, 0.9, f);
+        for (int i = 0; i < n; i++)
+            trace += f[i * (n + 1)];
+        for (int i = 0; i < n * n; i++)
+            f[i] /= sqrt(trace);
+        jacobi(n, f, q);
+        check_spectrum(&p, (size_t)d, n, f);
+    }
+    stop(&p);
+}
+
 static lt_status make_old_basis(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = plain_shampoo();
@@ -453,16 +480,17 @@ static void mistakes_of_an_optimizer_are_named(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[7 + COUNT_OF(rules)] = {
+    struct CMUnitTest tests[8 + COUNT_OF(rules)] = {
         cmocka_unit_test(adam_has_the_ratio_of_its_moments),
         cmocka_unit_test(lars_has_its_trust_ratio),
         cmocka_unit_test(shampoo_has_spectra_and_grafting_ratios),
+        cmocka_unit_test(spectra_are_of_the_trace_scaled_factors),
         cmocka_unit_test(soap_has_the_off_diagonal_share_of_its_last_basis),
         cmocka_unit_test(muon_has_the_singular_values_of_its_update),
         cmocka_unit_test(an_optimizer_outside_takes_part),
         cmocka_unit_test(mistakes_of_an_optimizer_are_named),
     };
-    size_t count = 7;
+    size_t count = 8;
     for (size_t i = 0; i < COUNT_OF(rules); i++)
         tests[count++] = row_test(rules[i].name, the_rule_is_the_one_of_the_update, &rules[i]);
     return _cmocka_run_group_tests("stats_factors", tests, count, NULL, NULL);
