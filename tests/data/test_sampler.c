@@ -57,8 +57,9 @@ static void check_uniform(void **state)
         for (int i = 0; i < N; i++)
             seen[i][lt_sampler_permute(N, 1, e, i)]++;
     double chi = 0, want = (double)EPOCHS / N;
-    for (int i = 0; i < N * N; i++)
-        chi += (seen[i / N][i % N] - want) * (seen[i / N][i % N] - want) / want;
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < N; k++)
+            chi += (seen[i][k] - want) * (seen[i][k] - want) / want;
     assert_near(chi, 0, 58);
 }
 
