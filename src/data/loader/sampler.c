@@ -66,27 +66,40 @@ static int repeat_count(const lt_sampler *s)
     return s->repeats > 1 ? s->repeats : 1;
 }
 
-lt_status lt_sampler_balance(lt_sampler *s, int64_t **memory, const lt_dataset *d)
+/* Reads the labels once: without a list of labels each takes the reading of a sample. */
+static lt_status read_labels(int *label, const lt_dataset *d)
+{
+    for (int64_t i = 0; i < d->count; i++)
+        LT_TRY(lt_dataset_label(d, i, &label[i]));
+    return LT_OK;
+}
+
+static void list_by_class(lt_sampler *s, int64_t *memory, const lt_dataset *d, const int *label)
 {
     const int classes = d->classes;
-    int label = 0;
-    LT_TRY(LT_ALLOC(memory, classes + 2 + d->count));
-    s->first = *memory; /* after counting and summing, first[k + 1] is the begin of class k */
-    s->index = *memory + classes + 2;
-    for (int64_t i = 0; i < d->count; i++) {
-        LT_TRY(lt_dataset_label(d, i, &label));
-        s->first[label + 2]++;
-    }
+    s->first = memory; /* after counting and summing, first[k + 1] is the begin of class k */
+    s->index = memory + classes + 2;
+    for (int64_t i = 0; i < d->count; i++)
+        s->first[label[i] + 2]++;
     for (int k = 2; k < classes + 2; k++)
         s->first[k] += s->first[k - 1];
-    for (int64_t i = 0; i < d->count; i++) {
-        LT_TRY(lt_dataset_label(d, i, &label));
-        s->index[s->first[label + 1]++] = i; /* at last the begin of the next class */
-    }
+    for (int64_t i = 0; i < d->count; i++)
+        s->index[s->first[label[i] + 1]++] = i; /* at last the begin of the next class */
     for (int k = 0; k < classes; k++)
         if (s->first[k + 1] > s->first[s->classes])
             s->first[++s->classes] = s->first[k + 1];
-    return LT_OK;
+}
+
+lt_status lt_sampler_balance(lt_sampler *s, int64_t **memory, const lt_dataset *d)
+{
+    int *label = NULL;
+    LT_TRY(LT_ALLOC(memory, d->classes + 2 + d->count));
+    LT_TRY(LT_ALLOC(&label, d->count));
+    const lt_status st = read_labels(label, d);
+    if (!st)
+        list_by_class(s, *memory, d, label);
+    lt_free(label);
+    return st;
 }
 
 /* Draws a class, then one of its samples. */
