@@ -12,6 +12,7 @@
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
+#include "optim/shampoo/root/root.h"
 
 #include <float.h>
 #include <math.h>
@@ -68,7 +69,7 @@ static void scale_by_trace(const lt_shampoo_config *c, const lt_view *v, int64_t
     double trace = 0;
     for (int64_t i = 0; i < count; i++)
         trace += value_at(v, i);
-    const double factor = lt_f64_pow(fmax(trace, c->epsilon), -c->trace_scaling);
+    const double factor = lt_root_trace_scale(c, trace);
     for (int64_t i = 0; i < count; i++)
         set_value_at(v, i, factor * value_at(v, i));
 }
@@ -77,11 +78,10 @@ static void scale_by_trace(const lt_shampoo_config *c, const lt_view *v, int64_t
 static void cut_small_values(const lt_shampoo_config *c, const lt_view *v, int64_t count)
 {
     const double machine_eps = v->dtype == LT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
-    const double rtol = c->rank_rtol < 0 ? (double)count * machine_eps : c->rank_rtol;
     double high = 0;
     for (int64_t i = 0; i < count; i++)
         high = fmax(high, value_at(v, i));
-    const double cutoff = fmax(rtol * high, c->rank_atol);
+    const double cutoff = lt_root_rank_cutoff(c, high, count, machine_eps);
     for (int64_t i = 0; i < count; i++)
         if (value_at(v, i) <= cutoff)
             set_value_at(v, i, (double)INFINITY);

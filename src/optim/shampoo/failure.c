@@ -10,7 +10,6 @@
 #include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 
-#include "lather/ext/elementary.h"
 #include "lather/log.h"
 
 #include <float.h>
@@ -42,7 +41,7 @@ static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, doub
     for (int64_t i = 0; i < n; i++)
         trace += value[i];
     if (c->trace_scaling > 0)
-        scale = lt_f64_pow(fmax(trace, c->epsilon), -c->trace_scaling);
+        scale = lt_root_trace_scale(c, trace);
     for (int64_t i = 0; i < n; i++)
         entries[i] = (entry){value[i] * scale + add, i};
     qsort(entries, (size_t)n, sizeof *entries, by_value);

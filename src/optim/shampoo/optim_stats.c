@@ -9,8 +9,6 @@
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/elementary.h"
-
 #include <math.h>
 
 /* Returns the block of a slot, or NULL past the last; a slot's blocks have consecutive numbers. */
@@ -84,7 +82,7 @@ static lt_status read_trace_scale(const lt_shampoo *s, const lt_tensor *matrix, 
     for (int64_t i = 0; i < n && !st; i++)
         trace += host[i];
     lt_free(host);
-    *scale = lt_f64_pow(fmax(trace, s->config.epsilon), -s->config.trace_scaling);
+    *scale = lt_root_trace_scale(&s->config, trace);
     return st;
 }
 

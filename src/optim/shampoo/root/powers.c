@@ -31,11 +31,20 @@ static void relative_epsilon_powers(double *value, int64_t count, double exponen
         value[i] = high > 0 ? lt_f64_pow(value[i] - low + epsilon * high, -exponent) : 0;
 }
 
-static void pseudo_inverse_powers(double *value, int64_t count, double exponent, double rtol,
-                                  double atol)
+double lt_root_trace_scale(const lt_shampoo_config *config, double trace)
 {
-    double high = value[count - 1] > 0 ? value[count - 1] : 0;
-    double cutoff = fmax(rtol * high, atol);
+    return lt_f64_pow(fmax(trace, config->epsilon), -config->trace_scaling);
+}
+
+double lt_root_rank_cutoff(const lt_shampoo_config *config, double largest, int64_t count,
+                           double machine_eps)
+{
+    const double rtol = config->rank_rtol < 0 ? (double)count * machine_eps : config->rank_rtol;
+    return fmax(rtol * (largest > 0 ? largest : 0), config->rank_atol);
+}
+
+static void pseudo_inverse_powers(double *value, int64_t count, double exponent, double cutoff)
+{
     for (int64_t i = 0; i < count; i++)
         value[i] = value[i] <= cutoff ? 0 : lt_f64_pow(value[i], -exponent);
 }
@@ -54,8 +63,8 @@ bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double 
     if (!all_finite(value, count))
         return false;
     if (config->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE) {
-        double rtol = config->rank_rtol < 0 ? (double)count * machine_eps : config->rank_rtol;
-        pseudo_inverse_powers(value, count, exponent, rtol, config->rank_atol);
+        pseudo_inverse_powers(value, count, exponent,
+                              lt_root_rank_cutoff(config, value[count - 1], count, machine_eps));
         return all_finite(value, count);
     }
     if (config->epsilon_rule == LT_EPSILON_RELATIVE) {

@@ -90,6 +90,12 @@ typedef struct lt_root_numbers {
 } lt_root_numbers;
 lt_status lt_root_solve_on_device(const lt_root_set *set, lt_root_numbers *numbers);
 
+/* Returns the factor of a matrix with this trace under trace_scaling x: max(trace, epsilon)^-x. */
+double lt_root_trace_scale(const lt_shampoo_config *config, double trace);
+/* Returns the value up to which eigenvalues count as 0 in a pseudo-inverse, by rank_rtol of the largest and rank_atol.
+ * machine_eps: that of the dtype they were computed in. */
+double lt_root_rank_cutoff(const lt_shampoo_config *config, double largest, int64_t count,
+                           double machine_eps);
 /* Replaces ascending eigenvalues by eigenvalues^(-exponent) under the config's epsilon rule; returns false if a
  * value or result is not finite. machine_eps: that of the dtype they were computed in. */
 bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,

@@ -3,8 +3,6 @@
 
 #include "optim/shampoo/root/work_matrices.h"
 
-#include "lather/ext/elementary.h"
-
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -104,7 +102,7 @@ static lt_status scale_by_traces(run *r)
     const lt_shampoo_config *c = r->set.config;
     LT_TRY(read_traces(r));
     for (size_t i = 0; i < r->count; i++) {
-        const double factor = lt_f64_pow(fmax(r->host[i], c->epsilon), -c->trace_scaling);
+        const double factor = lt_root_trace_scale(c, r->host[i]);
         r->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = factor};
         r->vec[i].a = r->vec[i].y = r->job[i].a;
         r->norm[i] *= factor;
