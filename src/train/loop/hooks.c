@@ -3,10 +3,10 @@
 #include "hooks.h"
 
 #include "base/options/options.h"
+#include "train/run/metrics.h"
 
 #include "lather/ext/fail.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,10 +97,7 @@ lt_status lt_hooks_call(lt_hooks *h, lt_hook_point point, const lt_train_view *v
 
 double lt_train_view_metric(const lt_train_view *view, const char *name)
 {
-    for (size_t i = 0; i < view->metrics; i++)
-        if (!strcmp(view->metric[i].name, name))
-            return view->metric[i].value;
-    return (double)NAN;
+    return lt_metric_value(view->metric, view->metrics, name);
 }
 
 void lt_train_note(const lt_train_view *view, const char *format, ...)

@@ -9,10 +9,19 @@
 #include "lather/ext/fail.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+double lt_metric_value(const lt_metric *metric, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(metric[i].name, name))
+            return metric[i].value;
+    return (double)NAN;
+}
 
 static void add_step(lt_metrics_speed *sum, const lt_json_value *root)
 {

@@ -2,7 +2,7 @@
 #ifndef LT_TRAIN_METRICS_H
 #define LT_TRAIN_METRICS_H
 
-#include "lather/status.h"
+#include "lather/detail/run.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,6 +12,9 @@
 #define LT_RUN_EVALUATIONS "metrics-eval.jsonl"
 /* Hashes of each tensor (--reproducible). */
 #define LT_RUN_HASHES "hashes.jsonl"
+
+/* Returns the value of the metric of this name, or NaN if absent. */
+double lt_metric_value(const lt_metric *metric, size_t count, const char *name);
 
 /* Sums over steps, whose records have the key "images_per_second" or another unit's. */
 typedef struct lt_metrics_speed {

@@ -266,21 +266,12 @@ lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
     return write_line(run);
 }
 
-/* Returns the value of a metric, or NaN if absent. */
-static double metric_value(const lt_metric *metric, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(metric[i].name, name))
-            return metric[i].value;
-    return (double)NAN;
-}
-
 /* Shows the metrics, how much of the data the evaluation used if not all, the duration, and the mean speed of all
  * steps of the run, as lather-inspect and lather-report do. */
 static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
 {
-    const double samples = metric_value(r->extra, r->extra_count, "val_samples"),
-                 total = metric_value(r->extra, r->extra_count, "val_total"),
+    const double samples = lt_metric_value(r->extra, r->extra_count, "val_samples"),
+                 total = lt_metric_value(r->extra, r->extra_count, "val_total"),
                  speed = run->sum.samples / run->sum.seconds;
     char text[320], duration[32];
     size_t used =
