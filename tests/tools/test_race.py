@@ -159,10 +159,14 @@ def entries_of_other_builds_are_marked(cwd):
     race("run", "smoke", "shampoo", "--seeds", "1", cwd=cwd)
     race("board", cwd=cwd)
     assert "Another build" not in read(cwd, "runs", "race", "results.md")
-    change(cwd, "shampoo", 1, lambda result: result["env"].__setitem__("version", "0.0.9"))
+    own = content(cwd, "shampoo", 1)["env"]["build_id"]
+    change(cwd, "shampoo", 1, lambda result: result["env"].__setitem__("git_commit", "0" * 40))  # of the working folder, not of the program
+    race("board", cwd=cwd)
+    assert "Another build" not in read(cwd, "runs", "race", "results.md")
+    change(cwd, "shampoo", 1, lambda result: result["env"].__setitem__("build_id", "0123456789abcdef"))
     race("board", cwd=cwd)
     page = read(cwd, "runs", "race", "results.md")
-    assert "Shampoo\u2020 |" in page and "momentum\u2020" not in page and "version 0.0.9" in page, page
+    assert "Shampoo\u2020 |" in page and "momentum\u2020" not in page and "build_id 0123456789abcdef" in page and f"build_id {own}" in page, page
     race("verify", "smoke", "shampoo", cwd=cwd)
     race("board", cwd=cwd)
     assert "Another build" not in read(cwd, "runs", "race", "results.md"), "a verification with this build does not count"

@@ -4,6 +4,7 @@
 
 #include "base/encoding/crc32c.h"
 #include "base/encoding/json.h"
+#include "base/os.h"
 #include "temp_folder.h"
 #include "train/run/metrics.h"
 #include "train/run/progress.h"
@@ -173,9 +174,9 @@ static void test_resume(void **state)
 static void test_env(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"started",   "version",     "compiler", "build",
-                                       "cpu",       "cpu_model",   "cpu_isa",  "cpu_kernels",
-                                       "cpu_flags", "cpu_threads", "os",       "arguments"};
+    static const char *const keys[] = {
+        "started", "version",     "build_id",  "compiler",    "build", "cpu",      "cpu_model",
+        "cpu_isa", "cpu_kernels", "cpu_flags", "cpu_threads", "os",    "arguments"};
     char path[TEMP_PATH];
     lt_json *json = NULL;
     lt_run *run = open_run(0);
@@ -187,6 +188,9 @@ static void test_env(void **state)
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         if (!lt_json_member(lt_json_root(json), keys[i]))
             fail_msg("env.json has no %s", keys[i]);
+#if LT_LINUX
+    assert_int_equal(strlen(lt_json_member(lt_json_root(json), "build_id")->string), 16);
+#endif
     lt_json_free(&json);
     char *text = temp_read(temp_path(path, folder, "run/bad_images.txt"), NULL);
     assert_string_equal(text, "a.jpg: truncated\nb.jpg: empty\n");

@@ -11,9 +11,9 @@ from reproduce_lib.store import read_json
 from report_lib.records import read_settings
 
 KEYS = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds", "cpu_seconds")
-ENV = ("version", "git_commit", "compiler", "build", "jpeg", "cpu", "cpu_model", "cpu_isa", "cpu_threads", "os")
+ENV = ("version", "build_id", "compiler", "build", "jpeg", "cpu", "cpu_model", "cpu_isa", "cpu_threads", "os")
 PLACES = ("data", "output", "plugin")  # keys of a config that are paths
-BUILD = ("version", "git_commit", "compiler")  # the keys of ENV by which builds are told apart
+BUILD = ("version", "build_id", "compiler")  # the keys of ENV by which builds are told apart
 
 
 def sha256_of(path):
@@ -51,7 +51,7 @@ def cpu_seconds(rows, threads):
 
 
 def build_of(env):
-    return ", ".join(f"{key} {env[key]}" for key in BUILD if key in env)
+    return ", ".join(f"{key} {env[key]}" for key in BUILD if env.get(key))
 
 
 class Result:

@@ -1,7 +1,9 @@
 /* Symbols of an ELF shared object, by the section header of its dynamic symbol table: System V ABI, chapters 4 and 5.
  * Every offset comes from the file, so each range is checked against its size. For 64-bit machines. */
 
+#include "base/encoding/sha256.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "elf.h"
 
 #include "lather/ext/fail.h"
@@ -9,6 +11,7 @@
 #if LT_LINUX
 #include <dlfcn.h>
 #include <elf.h>
+#include <link.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -113,7 +116,63 @@ bool lt_elf_find_symbol(const void *file, size_t bytes, const char *name, const 
         }
     return false;
 }
+
+typedef struct build_ids {
+    uint8_t data[128];
+    size_t bytes;
+} build_ids;
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + 3) & ~(size_t)3;
+}
+
+/* Appends the build id of a segment of notes, as the loader mapped it. */
+static void add_build_id(build_ids *ids, const uint8_t *notes, size_t bytes)
+{
+    Elf64_Nhdr note;
+    for (size_t at = 0; at + sizeof note <= bytes;) {
+        memcpy(&note, notes + at, sizeof note);
+        const size_t id = at + sizeof note + padded(note.n_namesz), end = id + note.n_descsz;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof ELF_NOTE_GNU && end <= bytes
+            && ids->bytes + note.n_descsz <= sizeof ids->data) {
+            memcpy(ids->data + ids->bytes, notes + id, note.n_descsz);
+            ids->bytes += note.n_descsz;
+        }
+        at = id + padded(note.n_descsz);
+    }
+}
+
+/* Called for each loaded file, the program first: its name is empty. */
+static int add_build_ids_of_file(struct dl_phdr_info *file, size_t bytes, void *ids)
+{
+    (void)bytes;
+    const bool is_own = !*file->dlpi_name || strstr(file->dlpi_name, "/liblather.so");
+    for (int i = 0; is_own && i < file->dlpi_phnum; i++) {
+        const Elf64_Phdr *segment = &file->dlpi_phdr[i];
+        if (segment->p_type == PT_NOTE)
+            add_build_id(ids, (const uint8_t *)(file->dlpi_addr + segment->p_vaddr),
+                         segment->p_memsz);
+    }
+    return 0;
+}
+
+void lt_elf_build_id(char text[LT_BUILD_ID_TEXT])
+{
+    build_ids ids = {.bytes = 0};
+    uint8_t hash[LT_SHA256_BYTES];
+    dl_iterate_phdr(add_build_ids_of_file, &ids);
+    lt_sha256(hash, ids.data, ids.bytes);
+    text[0] = 0;
+    if (ids.bytes)
+        lt_text_hex(text, hash, LT_BUILD_ID_TEXT / 2);
+}
 #else
+void lt_elf_build_id(char text[LT_BUILD_ID_TEXT])
+{
+    text[0] = 0;
+}
+
 lt_status lt_elf_check(const void *file, size_t bytes)
 {
     (void)file;

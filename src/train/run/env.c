@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
+#include "base/plugins/elf.h"
 #include "base/shared_file.h"
 #include "processor.h"
 #include "tensor/tensor.h"
@@ -79,7 +80,10 @@ static void put_host(lt_json_writer *w, bool reproducible)
 static void put_build(lt_json_writer *w)
 {
     const char *line;
+    char id[LT_BUILD_ID_TEXT];
+    lt_elf_build_id(id);
     lt_json_put_string(w, "version", lt_version());
+    lt_json_put_string(w, "build_id", id);
     lt_json_put_string(w, "compiler", __VERSION__);
     lt_json_begin_array(w, "build");
     for (int i = 0; (line = lt_build_info_line(i, false)); i++)
