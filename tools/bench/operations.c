@@ -32,7 +32,7 @@ static const lt_option ops_options[] = {
     {"Benchmark", FILTER},
     {"Benchmark", BATCH, .value = "32", .help = "images per step"},
     {"Benchmark", AMP},
-    {"Benchmark", PICK("beside", other, "none|auto|own|onednn"), .help = "compare with the kernels that LATHER_CPU_KERNELS selects by this name"},
+    {"Benchmark", PICK("beside", other, "none|auto|builtin|onednn"), .help = "compare with the kernels that LATHER_CPU_KERNELS selects by this name"},
     {"Benchmark", STEPS, .value = "5", .help = "measured repetitions, of which the median counts"},
     {"Benchmark", WARMUP, .value = "1", .help = "repetitions before those"},
 };
@@ -48,7 +48,7 @@ static const lt_option attention_options[] = {
 };
 /* clang-format on */
 
-static const char *const other_names[] = {"none", "auto", "own", "onednn"};
+static const char *const other_names[] = {"none", "auto", "builtin", "onednn"};
 
 enum { HEAD_SIZE = 64 }; /* features of a head of attention */
 
