@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -79,19 +78,25 @@ char *lt_strdup(const char *text)
     return copy;
 }
 
+char *lt_format_list(const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    LT_ASSERT(length >= 0);
+
+    char *text = lt_alloc((size_t)length + 1, 1);
+    if (text)
+        vsnprintf(text, (size_t)length + 1, fmt, args);
+    return text;
+}
+
 char *lt_format(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    int length = vsnprintf(NULL, 0, fmt, args);
-    va_end(args);
-    LT_ASSERT(length >= 0);
-
-    char *text = lt_alloc((size_t)length + 1, 1);
-    if (!text)
-        return NULL;
-    va_start(args, fmt);
-    vsnprintf(text, (size_t)length + 1, fmt, args);
+    char *text = lt_format_list(fmt, args);
     va_end(args);
     return text;
 }

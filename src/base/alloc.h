@@ -4,6 +4,7 @@
 
 #include "lather/ext/fail.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -25,6 +26,8 @@ LT_MUST_CHECK lt_status lt_grow_array(void *array, size_t *capacity, size_t want
 char *lt_strdup(const char *text) __attribute__((warn_unused_result));
 /* Returns a formatted string, or NULL with the message set. */
 char *lt_format(const char *fmt, ...) LT_PRINTF(1, 2) __attribute__((warn_unused_result));
+char *lt_format_list(const char *fmt, va_list args) LT_PRINTF(1, 0)
+    __attribute__((warn_unused_result));
 void lt_free(void *memory);
 /* Frees an array of count strings, each possibly NULL; NULL is ignored. */
 void lt_free_texts(char **text, size_t count);

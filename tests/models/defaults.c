@@ -1,5 +1,6 @@
-/* LT_SHAMPOO_DEFAULTS must equal the configuration of train_resnet50 --optim shampoo. */
+/* LT_SHAMPOO_DEFAULTS must equal the configuration of train_resnet50 --optim shampoo; a command line reports missing memory. */
 
+#include "base/alloc.h"
 #include "near.h"
 #include "train/classify/classifier.h"
 
@@ -73,9 +74,25 @@ static void a_different_setting_is_detected(void **state)
     assert_string_equal(difference(&here, &there), "inverse_exponent");
 }
 
+static void options_without_memory_are_an_error(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (lt_status st = LT_E_NOMEM; st; failures += st != LT_OK) {
+        command_line line = {0};
+        lt_alloc_fail_at(failures + 1);
+        st = lt_command_line_open(&line, &family, &lt_classifier_program);
+        lt_alloc_fail_at(0);
+        assert_true(!st || st == LT_E_NOMEM);
+        lt_command_line_close(&line);
+    }
+    assert_int_equal(failures, 2); /* the program's options, the family's */
+}
+
 int main(void)
 {
     const struct CMUnitTest rows[] = {
+        cmocka_unit_test(options_without_memory_are_an_error),
         cmocka_unit_test(defaults_equal_the_command_lines),
         cmocka_unit_test(a_different_setting_is_detected),
     };

@@ -1,6 +1,7 @@
 /* --eval-json: collects the prediction of each image and the most informative images, and writes the accuracy of
  * each class, the confusions, and these images. */
 
+#include "base/alloc.h"
 #include "base/shared_file.h"
 #include "train/classify/classifier.h"
 #include "train/classify/thumbnail.h"
@@ -50,9 +51,7 @@ struct details {
 
 lt_status lt_classifier_open_details(classifier *s)
 {
-    s->details = calloc(1, sizeof *s->details);
-    if (!s->details)
-        return lt_fail(LT_E_NOMEM, "--eval-json: no memory");
+    LT_TRY(LT_ALLOC(&s->details, 1));
     s->details->classes = lt_trainer_spec(s->t)->classes;
     s->details->channels = lt_trainer_spec(s->t)->channels;
     s->details->side = s->transform.size;
@@ -64,7 +63,7 @@ lt_status lt_classifier_open_details(classifier *s)
 static void free_sample_images(detail_list *list)
 {
     for (int i = 0; i < list->count; i++)
-        free(list->item[i].image);
+        lt_free(list->item[i].image);
 }
 
 void lt_classifier_close_details(classifier *s)
@@ -74,12 +73,12 @@ void lt_classifier_close_details(classifier *s)
         return;
     free_sample_images(&d->wrong);
     free_sample_images(&d->right);
-    free(d->pair);
-    free(d->score);
-    free(d->probability);
-    free(d->label);
-    free(d->pixels);
-    free(d);
+    lt_free(d->pair);
+    lt_free(d->score);
+    lt_free(d->probability);
+    lt_free(d->label);
+    lt_free(d->pixels);
+    lt_free(d);
     s->details = NULL;
 }
 
@@ -109,7 +108,7 @@ static bool belongs_in_list(const detail_list *list, const detail_sample *sample
 static void insert_sample(detail_list *list, const detail_sample *sample)
 {
     if (list->count == list->most)
-        free(list->item[--list->count].image);
+        lt_free(list->item[--list->count].image);
     int at = list->count++;
     for (; at > 0 && list->item[at - 1].certain > sample->certain; at--)
         list->item[at] = list->item[at - 1];
@@ -122,15 +121,15 @@ static lt_status reserve_image(struct details *d)
     const size_t capacity = 2 * d->capacity + 1024, row = (size_t)d->classes + 1;
     if (d->count < d->capacity)
         return LT_OK;
-    detail_pair *grown = realloc(d->pair, capacity * sizeof *grown);
+    detail_pair *grown = lt_realloc(d->pair, capacity, sizeof *grown);
     if (!grown)
-        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", capacity);
+        return LT_E_NOMEM;
     d->pair = grown;
     float *scores = (d->score || !d->capacity) && capacity * row <= MOST_SCORES
-                        ? realloc(d->score, capacity * row * sizeof *scores)
+                        ? lt_realloc(d->score, capacity * row, sizeof *scores)
                         : NULL;
     if (!scores)
-        free(d->score);
+        lt_free(d->score);
     d->score = scores;
     d->capacity = capacity;
     return LT_OK;
@@ -161,15 +160,9 @@ static lt_status add_image(struct details *d, const lt_batch *batch, int row)
         return LT_OK;
     sample.image = lt_thumbnail(d->pixels + (size_t)row * image, d->channels, side);
     if (!sample.image)
-        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for an image");
+        return LT_E_NOMEM;
     insert_sample(list, &sample);
     return LT_OK;
-}
-
-static lt_status read_tensor(const lt_tensor *from, void *to)
-{
-    return to ? lt_tensor_read(from, to, lt_tensor_bytes(from))
-              : lt_fail(LT_E_NOMEM, "--eval-json: no memory for a batch");
 }
 
 lt_status lt_classifier_add_details(void *details, lt_tape *tape, const lt_batch *batch,
@@ -178,14 +171,16 @@ lt_status lt_classifier_add_details(void *details, lt_tape *tape, const lt_batch
     struct details *d = details;
     lt_tensor *y = lt_cast(tape, logits, LT_F64);
     LT_TRY(lt_tape_status(tape));
+    const size_t bytes[] = {lt_tensor_bytes(y), lt_tensor_bytes(batch->labels),
+                            lt_tensor_bytes(batch->inputs)};
     if (!d->probability) { /* the first batch is the largest */
-        d->probability = malloc(lt_tensor_bytes(y));
-        d->label = malloc(lt_tensor_bytes(batch->labels));
-        d->pixels = malloc(lt_tensor_bytes(batch->inputs));
+        LT_TRY(LT_ALLOC(&d->label, bytes[1] / sizeof *d->label));
+        LT_TRY(LT_ALLOC(&d->pixels, bytes[2]));
+        LT_TRY(LT_ALLOC(&d->probability, bytes[0] / sizeof *d->probability));
     }
-    LT_TRY(read_tensor(y, d->probability));
-    LT_TRY(read_tensor(batch->labels, d->label));
-    LT_TRY(read_tensor(batch->inputs, d->pixels));
+    LT_TRY(lt_tensor_read(y, d->probability, bytes[0]));
+    LT_TRY(lt_tensor_read(batch->labels, d->label, bytes[1]));
+    LT_TRY(lt_tensor_read(batch->inputs, d->pixels, bytes[2]));
     for (int row = 0; row < batch->count; row++)
         LT_TRY(add_image(d, batch, row));
     return LT_OK;
@@ -305,9 +300,8 @@ static int by_count(const void *a, const void *b)
 static lt_status write_confused(lt_json_writer *w, const struct details *d)
 {
     size_t count = 0;
-    confused *list = calloc(d->count + 1, sizeof *list);
-    if (!list)
-        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", d->count);
+    confused *list;
+    LT_TRY(LT_ALLOC(&list, d->count));
     for (size_t i = 0; i < d->count; i++) {
         const detail_pair p = d->pair[i];
         if (p.label == p.predicted)
@@ -329,7 +323,7 @@ static lt_status write_confused(lt_json_writer *w, const struct details *d)
         lt_json_put_raw(w, "\n");
     }
     lt_json_end(w);
-    free(list);
+    lt_free(list);
     return LT_OK;
 }
 
@@ -391,14 +385,15 @@ static void add_class(const scored *list, size_t count, double positives, rankin
     sum->mean_precision += precision / positives;
 }
 
-/* Computes the metrics of count rows: a label, then a score per class. False: no class has both, or no memory. */
-static bool rank_scores(ranking *out, const float *rows, size_t count, int classes)
+/* Computes the metrics of count rows: a label, then a score per class; NaN if no class has both. */
+static lt_status rank_scores(ranking *out, const float *rows, size_t count, int classes)
 {
     const size_t stride = (size_t)classes + 1;
-    scored *list = malloc((count + 1) * sizeof *list);
+    scored *list;
     int defined = 0;
+    LT_TRY(LT_ALLOC(&list, count));
     *out = (ranking){0};
-    for (int k = 0; k < classes && list; k++) {
+    for (int k = 0; k < classes; k++) {
         double positives = 0;
         for (size_t i = 0; i < count; i++) {
             list[i] = (scored){rows[i * stride + 1 + (size_t)k], (int)rows[i * stride] == k};
@@ -410,10 +405,10 @@ static bool rank_scores(ranking *out, const float *rows, size_t count, int class
         add_class(list, count, positives, out);
         defined++;
     }
-    free(list);
+    lt_free(list);
     out->auc /= defined;
     out->mean_precision /= defined;
-    return defined > 0;
+    return LT_OK;
 }
 
 static lt_status write_report(lt_json_writer *w, const struct details *d, const classifier *s,
@@ -428,10 +423,11 @@ static lt_status write_report(lt_json_writer *w, const struct details *d, const 
     lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));
     lt_json_put_number(w, "loss", e->sums.loss);
     put_percent(w, "f1_micro", lt_classification_top1(&e->sums) / 100);
-    ranking means;
-    const bool ranked = d->score && rank_scores(&means, d->score, d->count, d->classes);
-    put_percent(w, "auc", ranked ? means.auc : (double)NAN);
-    put_percent(w, "map", ranked ? means.mean_precision : (double)NAN);
+    ranking means = {(double)NAN, (double)NAN};
+    if (d->score)
+        LT_TRY(rank_scores(&means, d->score, d->count, d->classes));
+    put_percent(w, "auc", means.auc);
+    put_percent(w, "map", means.mean_precision);
     write_classes(w, d, s, counts, counts + classes);
     write_matrix(w, d, classes, counts);
     LT_TRY(write_confused(w, d));
@@ -456,13 +452,12 @@ static lt_status write_details(const struct details *d, const classifier *s, con
                                const char *path, bool is_own_name)
 {
     lt_json_writer w = {0};
-    int64_t *counts = calloc(2 * (size_t)lt_trainer_spec(s->t)->classes, sizeof *counts);
-    lt_status st = counts ? write_report(&w, d, s, e, counts)
-                          : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes",
-                                    lt_trainer_spec(s->t)->classes);
+    int64_t *counts;
+    LT_TRY(LT_ALLOC(&counts, 2 * lt_trainer_spec(s->t)->classes));
+    lt_status st = write_report(&w, d, s, e, counts);
     if (!st)
         st = save_json(&w, path, is_own_name);
-    free(counts);
+    lt_free(counts);
     lt_json_writer_clear(&w);
     return st;
 }
@@ -482,10 +477,10 @@ static lt_status gather_scores(lt_ranks *ranks, struct details *d, size_t own)
     char *all;
     size_t bytes;
     LT_TRY(lt_ranks_gather(ranks, d->score, d->score ? own * row : 0, &all, &bytes));
-    free(d->score);
+    lt_free(d->score);
     d->score = (float *)(void *)all;
     if (bytes != d->count * row) {
-        free(d->score);
+        lt_free(d->score);
         d->score = NULL;
     }
     return LT_OK;
@@ -500,7 +495,7 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
     lt_ranks *ranks = &s->t->ranks;
     const size_t own = ranks->is_counted ? d->count : 0;
     LT_TRY(lt_ranks_gather(ranks, d->pair, own * sizeof *d->pair, &all, &bytes));
-    free(d->pair);
+    lt_free(d->pair);
     d->pair = (detail_pair *)(void *)all;
     d->count = d->capacity = bytes / sizeof *d->pair;
     LT_TRY(gather_scores(ranks, d, own));

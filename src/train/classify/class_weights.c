@@ -1,6 +1,7 @@
 /* --class-weights: factors of the training loss of each class, as the weight of PyTorch's CrossEntropyLoss; balanced: those
  * of scikit-learn's compute_class_weight(). */
 
+#include "base/alloc.h"
 #include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
@@ -67,11 +68,11 @@ lt_status lt_classifier_open_class_weights(classifier *s, int classes)
     const lt_dataset *train = s->t->input.train;
     if (!text || !train)
         return LT_OK;
-    float *weight = malloc((size_t)classes * sizeof *weight);
-    const lt_status st = !weight                    ? LT_OK
-                         : strcmp(text, "balanced") ? parse_weights(train, text, classes, weight)
-                                                    : balance(train, classes, weight);
+    float *weight;
+    LT_TRY(LT_ALLOC(&weight, classes));
+    const lt_status st = strcmp(text, "balanced") ? parse_weights(train, text, classes, weight)
+                                                  : balance(train, classes, weight);
     if (st)
-        free(weight);
+        lt_free(weight);
     return st ? st : lt_classifier_make_tensor(&s->class_weight, s, LT_F32, weight, classes);
 }

@@ -2,9 +2,9 @@
 
 #include "train/classify/classifier.h"
 
-#include "lather/ext/fail.h"
+#include "base/alloc.h"
 
-#include <stdlib.h>
+#include "lather/ext/fail.h"
 
 classifier *lt_classifier_of(lt_trainer *t)
 {
@@ -24,12 +24,9 @@ lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
 lt_status lt_classifier_make_tensor(lt_tensor **out, const classifier *s, lt_dtype dtype,
                                     void *host, int64_t count)
 {
-    lt_status st =
-        host ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %lld values", (long long)count);
-    if (!st)
-        st = lt_tensor_new(out, s->t->model.device, dtype, LT_SHAPE(count));
+    lt_status st = lt_tensor_new(out, s->t->model.device, dtype, LT_SHAPE(count));
     if (!st)
         st = lt_tensor_write(*out, host, (size_t)count * 4);
-    free(host);
+    lt_free(host);
     return st;
 }

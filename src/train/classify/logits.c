@@ -1,11 +1,10 @@
 /* --save-logits: logits [N,classes] f32 and labels [N] i64 of every image, in file order. */
 
+#include "base/alloc.h"
 #include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
-
-#include <stdlib.h>
 
 typedef struct logits {
     float *values;
@@ -19,13 +18,12 @@ static lt_status compute_batch_logits(classifier *s, const lt_batch *batch, logi
     lt_tensor *y = lt_cast(lt_trainer_tape(s->t), lt_classifier_forward(s, batch->inputs), LT_F32);
     LT_TRY(lt_tape_status(lt_trainer_tape(s->t)));
     LT_TRY(lt_tensor_read(y, all->values + all->count * all->classes, lt_tensor_bytes(y)));
-    int32_t *labels = malloc((size_t)batch->count * sizeof *labels);
-    if (!labels)
-        return lt_fail(LT_E_NOMEM, "logits: no memory for %d labels", batch->count);
+    int32_t *labels;
+    LT_TRY(LT_ALLOC(&labels, batch->count));
     lt_status st = lt_tensor_read(batch->labels, labels, (size_t)batch->count * sizeof *labels);
     for (int i = 0; i < batch->count && !st; i++)
         all->labels[all->count + i] = labels[i];
-    free(labels);
+    lt_free(labels);
     all->count += batch->count;
     return st;
 }
@@ -66,14 +64,14 @@ lt_status lt_classifier_save_logits(classifier *s, const char *path)
 {
     logits all = {.classes = lt_trainer_spec(s->t)->classes};
     size_t count = (size_t)lt_dataset_count(s->t->input.val);
-    all.values = calloc(count * (size_t)all.classes, sizeof *all.values);
-    all.labels = calloc(count, sizeof *all.labels);
-    lt_status st = all.values && all.labels
-                       ? compute_all_logits(s, &all)
-                       : lt_fail(LT_E_NOMEM, "logits: no memory for %zu images", count);
+    lt_status st = LT_ALLOC(&all.values, count * (size_t)all.classes);
+    if (!st)
+        st = LT_ALLOC(&all.labels, count);
+    if (!st)
+        st = compute_all_logits(s, &all);
     if (!st)
         st = write_file(path, &all);
-    free(all.values);
-    free(all.labels);
+    lt_free(all.values);
+    lt_free(all.labels);
     return st;
 }

@@ -3,12 +3,13 @@
 
 #include "train/classify/metadata.h"
 
+#include "base/alloc.h"
+
 #include "lather/detail/text.h"
 #include "lather/ext/fail.h"
 #include "lather/weights.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *const lt_metadata_name[META_KEYS] = {
@@ -25,7 +26,7 @@ const char *const lt_metadata_name[META_KEYS] = {
 
 /* --- Texts --- */
 
-char *lt_metadata_join_class_names(const lt_dataset *data)
+lt_status lt_metadata_copy_class_names(metadata *n, const lt_dataset *data)
 {
     int classes = lt_dataset_classes(data);
     size_t bytes = 1;
@@ -35,7 +36,10 @@ char *lt_metadata_join_class_names(const lt_dataset *data)
         bytes += 1 + (name ? lt_text_escape_bytes(name) : 0);
         named = named || name;
     }
-    char *text = named ? malloc(bytes) : NULL, *at = text;
+    char *text = NULL;
+    if (named)
+        LT_TRY(LT_ALLOC(&text, bytes));
+    char *at = text;
     for (int i = 0; text && i < classes; i++) {
         const char *name = lt_dataset_class_name(data, i);
         if (i)
@@ -43,16 +47,18 @@ char *lt_metadata_join_class_names(const lt_dataset *data)
         lt_text_escape(at, bytes - (size_t)(at - text), name ? name : "");
         at += strlen(at);
     }
-    return text;
+    lt_free(n->names);
+    n->names = text;
+    return LT_OK;
 }
 
-/* Escapes lines of names like lt_metadata_join_class_names(), so that equal names are equal texts. stored: a line may already
+/* Escapes lines of names like lt_metadata_copy_class_names(), so that equal names are equal texts. stored: a line may already
  * be escaped; one that is not was written by an earlier version. Returns NULL without memory. */
 static char *escape_lines(const char *names, bool stored)
 {
     enum { MOST_BYTES = 4 }; /* bytes that one byte may become */
     size_t capacity = strlen(names) + 1;
-    char *all = malloc(MOST_BYTES * capacity), *line = malloc(2 * capacity);
+    char *all = lt_alloc(MOST_BYTES, capacity), *line = lt_alloc(2, capacity);
     for (char *at = all; all && line; names++) {
         size_t length = strcspn(names, "\n");
         char *name = line + capacity;
@@ -66,10 +72,10 @@ static char *escape_lines(const char *names, bool stored)
         *at++ = '\n';
     }
     if (!line) {
-        free(all);
+        lt_free(all);
         all = NULL;
     }
-    free(line);
+    lt_free(line);
     return all;
 }
 
@@ -89,11 +95,11 @@ bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t siz
 {
     int length;
     const char *at = line_of(n, label, &length);
-    char *name = length ? strndup(at, (size_t)length) : NULL;
+    char *name = length ? lt_format("%.*s", length, at) : NULL;
     bool known = name && !lt_text_unescape(name, name);
     if (known)
         snprintf(text, size, "%s", name);
-    free(name);
+    lt_free(name);
     return known;
 }
 
@@ -101,8 +107,8 @@ lt_status lt_metadata_set_class_names(metadata *n, const char *lines)
 {
     char *names = escape_lines(lines, false);
     if (!names)
-        return lt_fail(LT_E_NOMEM, "no memory for the names of classes");
-    free(n->names);
+        return LT_E_NOMEM;
+    lt_free(n->names);
     n->names = names;
     return LT_OK;
 }
@@ -118,11 +124,8 @@ int lt_metadata_class_count(const metadata *n)
 lt_status lt_metadata_split_class_names(const metadata *n, char **text, const char ***name)
 {
     const int classes = lt_metadata_class_count(n);
-    char *rest = *text = classes ? strdup(n->names) : NULL;
-    *name = calloc((size_t)classes + 1, sizeof **name);
-    lt_status st = *name && (*text || !classes)
-                       ? LT_OK
-                       : lt_fail(LT_E_NOMEM, "no memory for the names of %d classes", classes);
+    char *rest = *text = lt_strdup(n->names ? n->names : "");
+    lt_status st = *text ? LT_ALLOC(name, classes) : LT_E_NOMEM;
     for (int i = 0; i < classes && !st; i++) {
         char *line = strsep(&rest, "\n");
         (*name)[i] = line;
@@ -133,7 +136,7 @@ lt_status lt_metadata_split_class_names(const metadata *n, char **text, const ch
 
 void lt_metadata_clear(metadata *n)
 {
-    free(n->names);
+    lt_free(n->names);
     *n = (metadata){0};
 }
 
@@ -173,7 +176,7 @@ lt_status lt_metadata_read(metadata *out, const char *path)
         copy_text(file, lt_metadata_name[i], n.text[i]);
     lt_safetensors_close(&file);
     if (names && !n.names)
-        return lt_fail(LT_E_NOMEM, "%s: no memory for the names of classes", path);
+        return LT_E_NOMEM;
     lt_metadata_clear(out);
     *out = n;
     return LT_OK;

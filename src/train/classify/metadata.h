@@ -34,14 +34,13 @@ lt_status lt_metadata_read(metadata *out, const char *path);
 /* Copies the unescaped name of a class to text; returns false, without changing text, if it has none. */
 bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t size);
 int lt_metadata_class_count(const metadata *n);
-/* Splits the class names into unescaped strings; free *name and *text, which it points into, even after a failure. */
+/* Splits the class names into unescaped strings; lt_free() *name and *text, which it points into, even after a failure. */
 lt_status lt_metadata_split_class_names(const metadata *n, char **text, const char ***name);
 /* Replaces the class names by those in `lines`: unescaped, one per line. */
 lt_status lt_metadata_set_class_names(metadata *n, const char *lines);
 void lt_metadata_clear(metadata *n);
-/* Returns the names of the data's classes in the format of metadata.names; free with free(). NULL if they have no
- * names, or without memory. */
-char *lt_metadata_join_class_names(const lt_dataset *data);
+/* Replaces the class names by those of the data. */
+lt_status lt_metadata_copy_class_names(metadata *n, const lt_dataset *data);
 /* Returns the first class with different names in a and b, or -1. shown[]: both names, escaped. */
 int lt_metadata_differing_class(const metadata *a, const metadata *b, int classes,
                                 char shown[2][NAME_TEXT]);

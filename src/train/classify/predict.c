@@ -1,5 +1,6 @@
 /* train_resnet50 predict --weights FILE IMAGE...: prints the most probable classes of each image. */
 
+#include "base/alloc.h"
 #include "train/classify/classifier.h"
 #include "train/classify/images.h"
 #include "train/classify/predictions.h"
@@ -84,14 +85,12 @@ static lt_status predict_image(classifier *s, predictions *out, const char *name
     lt_tape_reset(lt_trainer_tape(s->t), lt_trainer_pass(s->t, false));
     lt_tensor *y = lt_cast(lt_trainer_tape(s->t), lt_classifier_forward(s, images), LT_F64);
     LT_TRY(lt_tape_status(lt_trainer_tape(s->t)));
-    double *logits = malloc(lt_tensor_bytes(y));
-    if (!logits)
-        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes",
-                       lt_trainer_spec(s->t)->classes);
+    double *logits;
+    LT_TRY(LT_ALLOC(&logits, lt_tensor_count(y)));
     lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
         st = lt_predictions_print(out, name, logits);
-    free(logits);
+    lt_free(logits);
     return st;
 }
 

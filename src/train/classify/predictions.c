@@ -2,6 +2,7 @@
 
 #include "train/classify/predictions.h"
 
+#include "base/alloc.h"
 #include "base/os.h"
 #include "train/classify/task.h"
 
@@ -9,24 +10,20 @@
 #include "lather/ext/fail.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 lt_status lt_predictions_open(predictions *out, int classes)
 {
     out->classes = classes;
     out->top = out->top < classes ? out->top : classes;
-    out->order = calloc((size_t)classes, sizeof *out->order);
-    out->probability = calloc((size_t)classes, sizeof *out->probability);
-    if (!out->order || !out->probability)
-        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", classes);
-    return LT_OK;
+    LT_TRY(LT_ALLOC(&out->order, classes));
+    return LT_ALLOC(&out->probability, classes);
 }
 
 void lt_predictions_close(predictions *s)
 {
-    free(s->order);
-    free(s->probability);
+    lt_free(s->order);
+    lt_free(s->probability);
     lt_json_writer_clear(&s->line);
 }
 
@@ -121,15 +118,13 @@ static lt_status print_json(predictions *s, const char *name)
     return print_line(s);
 }
 
-/* Returns the escaped text; free with free(). */
+/* Returns the escaped text, or NULL with the message set; free with lt_free(). */
 static char *escape(const char *text)
 {
     size_t bytes = lt_text_escape_bytes(text);
-    char *shown = malloc(bytes);
+    char *shown = lt_alloc(bytes, 1);
     if (shown)
         lt_text_escape(shown, bytes, text);
-    else
-        (void)lt_fail(LT_E_NOMEM, "predict: no memory for a name of %zu bytes", bytes);
     return shown;
 }
 
@@ -150,7 +145,7 @@ lt_status lt_predictions_print(predictions *s, const char *name, const double *l
         print_csv(s, shown);
     else
         print_text(s, shown);
-    free(shown);
+    lt_free(shown);
     return st;
 }
 
@@ -170,6 +165,6 @@ lt_status lt_predictions_print_failure(predictions *s, const char *name, const c
         lt_json_end(&s->line);
         st = print_line(s);
     }
-    free(path);
+    lt_free(path);
     return st;
 }

@@ -1,5 +1,6 @@
 /* Data of a run: the sources of its images, their classes, and whether the weights have the same. */
 
+#include "base/alloc.h"
 #include "train/classify/classifier.h"
 
 #include "lather/ext/dataset.h"
@@ -38,13 +39,12 @@ static lt_status open_labelled(classifier *s, const char *const *name, int class
 static lt_status open_with_classes_of(classifier *s, const lt_dataset *like)
 {
     int classes = lt_dataset_classes(like);
-    const char **name = calloc((size_t)classes + 1, sizeof *name);
-    if (!name)
-        return lt_fail(LT_E_NOMEM, "data: no memory for %d class names", classes);
+    const char **name;
+    LT_TRY(LT_ALLOC(&name, classes));
     for (int i = 0; i < classes; i++)
         name[i] = lt_dataset_class_name(like, i);
     lt_status st = open_labelled(s, name, classes);
-    free(name);
+    lt_free(name);
     return st;
 }
 
@@ -57,8 +57,8 @@ static lt_status open_with_weights_classes(classifier *s)
     lt_status st = lt_metadata_split_class_names(&s->known, &text, &name);
     if (!st)
         st = open_labelled(s, classes ? name : NULL, classes);
-    free(name);
-    free(text);
+    lt_free(name);
+    lt_free(text);
     return st;
 }
 
@@ -147,11 +147,13 @@ static lt_status match_classes(classifier *s)
     snprintf(difference, sizeof difference, "%s", lt_error_message());
     const int classes = lt_dataset_classes(in->train);
     const bool named = lt_dataset_class_name(in->train, 0) && lt_dataset_class_name(in->val, 0);
-    const char **name = named ? calloc((size_t)classes, sizeof *name) : NULL;
+    const char **name = NULL;
+    if (named)
+        LT_TRY(LT_ALLOC(&name, classes));
     for (int i = 0; i < classes && name; i++)
         name[i] = lt_dataset_class_name(in->train, i);
     const lt_status st = name ? lt_dataset_map_classes(in->val, name, classes) : different;
-    free(name);
+    lt_free(name);
     if (st)
         return lt_fail(different, "%s: %s; --val-split 0.1 would evaluate training images instead",
                        data, difference);
@@ -206,12 +208,11 @@ static lt_status map_classes(classifier *s)
     lt_status st = lt_metadata_split_class_names(&s->known, &text, &name);
     for (int i = 0; i < 2 && !st; i++)
         st = part[i] ? lt_dataset_map_classes(part[i], name, known) : LT_OK;
-    free(name);
-    free(text);
+    lt_free(name);
+    lt_free(text);
     if (st)
         return st == LT_E_FORMAT ? reject_unknown_classes(s) : st;
-    free(s->own.names);
-    s->own.names = lt_metadata_join_class_names(t->input.val);
+    LT_TRY(lt_metadata_copy_class_names(&s->own, t->input.val));
     lt_log(LT_LOG_INFO, "data",
            "%s: %d of the %d classes of %s, matched by name; all %d outputs are used",
            t->line.args.data, own, known, lt_trainer_weights(t), known);
@@ -221,8 +222,8 @@ static lt_status map_classes(classifier *s)
 lt_status lt_classifier_open_metadata(classifier *s)
 {
     LT_TRY(lt_classifier_choose_mean_std(s, lt_dataset_channels(s->t->input.val)));
-    s->own.names =
-        lt_metadata_join_class_names(s->t->input.train ? s->t->input.train : s->t->input.val);
+    const lt_train_input *in = &s->t->input;
+    LT_TRY(lt_metadata_copy_class_names(&s->own, in->train ? in->train : in->val));
     return map_classes(s);
 }
 

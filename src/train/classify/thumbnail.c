@@ -2,7 +2,8 @@
 
 #include "train/classify/thumbnail.h"
 
-#include <stdlib.h>
+#include "base/alloc.h"
+
 #include <string.h>
 
 enum { MOST_SIDE = 64, COLOURS = 3, HEAD = 54, BYTE = 8 };
@@ -30,7 +31,7 @@ static uint8_t *encode_bmp(const uint8_t *pixels, int channels, int side, size_t
     int step = (side + MOST_SIDE - 1) / MOST_SIDE, small = side / step;
     size_t row = ((size_t)small * COLOURS + ALIGN - 1) / ALIGN * ALIGN;
     *bytes = HEAD + row * (size_t)small;
-    uint8_t *file = calloc(*bytes, 1);
+    uint8_t *file = lt_alloc(*bytes, 1);
     if (!file)
         return NULL;
     memcpy(file, "BM", 2);
@@ -74,9 +75,9 @@ char *lt_thumbnail(const uint8_t *pixels, int channels, int side)
     static const char scheme[] = "data:image/bmp;base64,";
     size_t bytes;
     uint8_t *file = encode_bmp(pixels, channels, side, &bytes);
-    char *text = file ? malloc(sizeof scheme + (bytes + 2) / 3 * 4) : NULL;
+    char *text = file ? lt_alloc(sizeof scheme + (bytes + 2) / 3 * 4, 1) : NULL;
     if (text)
         encode_base64(stpcpy(text, scheme), file, bytes);
-    free(file);
+    lt_free(file);
     return text;
 }

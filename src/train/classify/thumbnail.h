@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Encodes pixels [channels][side][side] as "data:image/bmp;base64,...", at most 64 x 64; free with free(). NULL
+/* Encodes pixels [channels][side][side] as "data:image/bmp;base64,...", at most 64 x 64; free with lt_free(). NULL
  * without memory. */
 char *lt_thumbnail(const uint8_t *pixels, int channels, int side);
 

@@ -1,5 +1,6 @@
 /* --tta: columns and rows of mirrored and shifted images, by which evaluations select their views. */
 
+#include "base/alloc.h"
 #include "train/classify/classifier.h"
 
 #include <stdlib.h>
@@ -8,8 +9,9 @@
 static lt_status make_columns(lt_tensor **out, const classifier *s, int32_t step, int32_t start)
 {
     const int32_t width = s->transform.size, last = width - 1;
-    int32_t *column = malloc((size_t)width * sizeof *column);
-    for (int32_t i = 0; i < width && column; i++) {
+    int32_t *column;
+    LT_TRY(LT_ALLOC(&column, width));
+    for (int32_t i = 0; i < width; i++) {
         const int32_t at = last ? abs(step * i + start) : 0;
         column[i] = at > last ? 2 * last - at : at;
     }

@@ -1,5 +1,6 @@
 /* The vocabulary in the metadata of a weight file: without it, ids have no meaning. */
 
+#include "base/alloc.h"
 #include "train/language/language.h"
 
 #include "lather/ext/fail.h"
@@ -34,9 +35,8 @@ static lt_status read_fields(language_metadata *m, const lt_safetensors *file, c
     LT_TRY(read_number(file, path, hash_key, 16, UINT64_MAX, &m->hash));
     m->size = (int)size;
     m->length = (int)length;
-    m->tokenizer = name ? strdup(name) : NULL;
-    return name && !m->tokenizer ? lt_fail(LT_E_NOMEM, "%s: no memory for its metadata", path)
-                                 : LT_OK;
+    m->tokenizer = name ? lt_strdup(name) : NULL;
+    return name && !m->tokenizer ? LT_E_NOMEM : LT_OK;
 }
 
 lt_status lt_language_read_metadata(language_metadata *out, const char *path)
@@ -55,7 +55,7 @@ lt_status lt_language_read_metadata(language_metadata *out, const char *path)
 
 void lt_language_clear_metadata(language_metadata *m)
 {
-    free(m->tokenizer);
+    lt_free(m->tokenizer);
     *m = (language_metadata){0};
 }
 

@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct sums {
@@ -130,7 +129,7 @@ static lt_status sum_batch_losses(const lt_evaluator *e, sums *own)
         memcpy(&loss, all + (size_t)(before + b / ranks) * sizeof loss, sizeof loss);
         own->loss += loss;
     }
-    free(all);
+    lt_free(all);
     return LT_OK;
 }
 

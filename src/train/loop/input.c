@@ -2,11 +2,12 @@
 
 #include "input.h"
 
+#include "base/alloc.h"
+
 #include "lather/ext/fail.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void lt_train_input_close(lt_train_input *in)
@@ -55,13 +56,13 @@ lt_status lt_train_input_check_ranks(const lt_train_input *in, lt_ranks *ranks)
 
 /* --- Corrupt samples --- */
 
-/* Concatenates the descriptions of corrupt samples from index *listed on, each with its NUL; free with free(). */
+/* Concatenates the descriptions of corrupt samples from index *listed on, each with its NUL; free with lt_free(). */
 static char *join_bad_descriptions(const lt_loader *loader, int64_t *listed, size_t *bytes)
 {
     size_t used = 0;
     for (int64_t i = *listed; loader && lt_loader_corrupt(loader, i); i++)
         used += strlen(lt_loader_corrupt(loader, i)) + 1;
-    char *text = malloc(used + 1);
+    char *text = lt_alloc(used + 1, 1);
     *bytes = used;
     for (char *at = text; text && loader && lt_loader_corrupt(loader, *listed); ++*listed)
         at = stpcpy(at, lt_loader_corrupt(loader, *listed)) + 1;
@@ -74,12 +75,11 @@ lt_status lt_train_input_record_corrupt(lt_ranks *ranks, lt_run *run, const lt_l
     size_t bytes, total;
     char *own = join_bad_descriptions(loader, listed, &bytes), *all = NULL;
     bytes = ranks->is_counted ? bytes : 0;
-    lt_status st = own ? lt_ranks_gather(ranks, own, bytes, &all, &total)
-                       : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
+    lt_status st = own ? lt_ranks_gather(ranks, own, bytes, &all, &total) : LT_E_NOMEM;
     for (const char *at = all; !st && at < all + total; at += strlen(at) + 1)
         st = lt_run_bad_image(run, at);
-    free(all);
-    free(own);
+    lt_free(all);
+    lt_free(own);
     return st;
 }
 

@@ -2,6 +2,7 @@
 
 #include "ranks.h"
 
+#include "base/alloc.h"
 #include "base/os.h"
 #include "option_rows.h"
 
@@ -11,7 +12,6 @@
 #include "lather/plugin.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define OF ranks_options
@@ -199,21 +199,15 @@ lt_status lt_ranks_sum(lt_ranks *r, double *values, int count)
     return LT_OK;
 }
 
-static lt_status no_memory(int64_t bytes)
-{
-    return lt_fail(LT_E_NOMEM, "ranks: no memory for %lld bytes", (long long)bytes);
-}
-
 /* Gathers the same number of bytes from each rank. */
 static lt_status allgather_equal(lt_ranks *r, const void *own, int64_t bytes, void *all)
 {
-    int64_t *count = calloc((size_t)r->count, sizeof *count);
-    if (!count)
-        return no_memory(r->count);
+    int64_t *count;
+    LT_TRY(LT_ALLOC(&count, r->count));
     for (int i = 0; i < r->count; i++)
         count[i] = bytes;
     lt_status st = lt_comm_allgather_host(r->comm, own, count, all);
-    free(count);
+    lt_free(count);
     return st;
 }
 
@@ -222,12 +216,10 @@ static lt_status gather_parts(lt_ranks *r, const void *own, size_t bytes, int64_
                               char **all)
 {
     const int64_t sent = (int64_t)bytes + 1;
-    char *part = malloc((size_t)sent);
-    if (!part)
-        return no_memory(sent);
+    char *part;
+    LT_TRY(LT_ALLOC(&part, sent));
     if (bytes)
         memcpy(part, own, bytes);
-    part[bytes] = 0;
     if (!r->comm) {
         *count = sent;
         *all = part;
@@ -237,28 +229,30 @@ static lt_status gather_parts(lt_ranks *r, const void *own, size_t bytes, int64_
     lt_status st = allgather_equal(r, &sent, sizeof sent, count);
     for (int i = 0; i < r->count && !st; i++)
         total += count[i];
-    *all = st ? NULL : malloc((size_t)total);
     if (!st)
-        st = *all ? lt_comm_allgather_host(r->comm, part, count, *all) : no_memory(total);
-    free(part);
+        st = LT_ALLOC(all, total);
+    if (!st)
+        st = lt_comm_allgather_host(r->comm, part, count, *all);
+    lt_free(part);
     return st;
 }
 
 lt_status lt_ranks_gather(lt_ranks *r, const void *own, size_t bytes, char **all, size_t *total)
 {
-    int64_t *count = calloc((size_t)r->count, sizeof *count);
+    int64_t *count;
     *all = NULL;
     *total = 0;
-    lt_status st = count ? gather_parts(r, own, bytes, count, all) : no_memory(r->count);
+    LT_TRY(LT_ALLOC(&count, r->count));
+    lt_status st = gather_parts(r, own, bytes, count, all);
     const char *from = *all;
     for (int i = 0; !st && i < r->count; i++) { /* drops the extra bytes */
         memmove(*all + *total, from, (size_t)count[i] - 1);
         *total += (size_t)count[i] - 1;
         from += count[i];
     }
-    free(count);
+    lt_free(count);
     if (st) {
-        free(*all);
+        lt_free(*all);
         *all = NULL;
     }
     return st;
@@ -354,9 +348,8 @@ static int count_threads(const cpu_affinity *own, double share, int local)
 lt_status lt_ranks_share_threads(lt_ranks *r, int *threads)
 {
     lt_nodes machines = {0};
-    cpu_affinity own, *all = calloc((size_t)r->count, sizeof *all);
-    if (!all)
-        return no_memory(r->count);
+    cpu_affinity own, *all;
+    LT_TRY(LT_ALLOC(&all, r->count));
     find_affinity(&own);
     lt_status st = allgather_equal(r, &own, sizeof own, all);
     if (!st)
@@ -367,6 +360,6 @@ lt_status lt_ranks_share_threads(lt_ranks *r, int *threads)
             count_threads(&own, processor_share(all, &machines, r->count, r->rank), r->local);
     }
     lt_nodes_clear(&machines);
-    free(all);
+    lt_free(all);
     return st;
 }

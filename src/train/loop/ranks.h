@@ -93,7 +93,7 @@ void lt_ranks_close(lt_ranks *ranks);
 
 /* Sums up to RANK_SUMS values over all ranks, in rank order; no-op for one rank. Collective. */
 lt_status lt_ranks_sum(lt_ranks *ranks, double *values, int count);
-/* Gathers bytes of all ranks, in rank order; free *all with free(). Collective. */
+/* Gathers bytes of all ranks, in rank order; free *all with lt_free(). Collective. */
 lt_status lt_ranks_gather(lt_ranks *ranks, const void *own, size_t bytes, char **all,
                           size_t *total);
 /* Check that a text, number or hash is the same on all ranks. Errors: LT_E_ARG, naming `what` and both values.

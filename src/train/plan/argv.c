@@ -1,5 +1,6 @@
 /* Command lines of candidates: training flags with a choice of --vary, after mpirun, and as text for a shell. */
 
+#include "base/alloc.h"
 #include "base/options/options.h"
 #include "planner.h"
 
@@ -7,21 +8,20 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 lt_status lt_plan_argv_add(plan_argv *w, const char *format, ...)
 {
     va_list args;
-    char **grown = realloc(w->word, ((size_t)w->count + 2) * sizeof *grown), *word;
+    char **grown = lt_realloc(w->word, (size_t)w->count + 2, sizeof *grown);
     if (!grown)
-        return lt_fail(LT_E_NOMEM, "no memory for a command line");
+        return LT_E_NOMEM;
     w->word = grown;
     va_start(args, format);
-    const int bytes = vasprintf(&word, format, args);
+    char *word = lt_format_list(format, args);
     va_end(args);
-    if (bytes < 0)
-        return lt_fail(LT_E_NOMEM, "no memory for a command line");
+    if (!word)
+        return LT_E_NOMEM;
     w->word[w->count++] = word;
     w->word[w->count] = NULL;
     return LT_OK;
@@ -29,9 +29,7 @@ lt_status lt_plan_argv_add(plan_argv *w, const char *format, ...)
 
 void lt_plan_argv_free(plan_argv *w)
 {
-    for (int i = 0; i < w->count; i++)
-        free(w->word[i]);
-    free(w->word);
+    lt_free_texts(w->word, (size_t)w->count);
     *w = (plan_argv){0};
 }
 

@@ -1,6 +1,7 @@
 /* Candidates: every combination of --vary on every number of ranks, their predicted cost, rejections with reasons, the
  * ranking. */
 
+#include "base/alloc.h"
 #include "base/os.h"
 #include "planner.h"
 #include "train/loop/mesh.h"
@@ -10,7 +11,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_CANDIDATES = 20000 };
@@ -311,9 +311,7 @@ static lt_status make_candidates(plan *p)
     if (count > MOST_CANDIDATES)
         return lt_fail(LT_E_ARG, "--vary: %.0f candidates, at most %d are possible", count,
                        MOST_CANDIDATES);
-    t->item = calloc((size_t)count + 1, sizeof *t->item);
-    if (!t->item)
-        return lt_fail(LT_E_NOMEM, "no memory for %.0f candidates", count);
+    LT_TRY(LT_ALLOC(&t->item, count + 1));
     for (int k = 0; k < r->rank_counts; k++) {
         int choice[PLAN_AXES] = {0};
         do {

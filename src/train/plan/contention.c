@@ -3,6 +3,7 @@
  * before the optimizer, as an all-reduce makes ranks do: updates are bound by memory, and slower during other updates
  * than during other backwards. */
 
+#include "base/alloc.h"
 #include "base/os.h"
 #include "planner.h"
 
@@ -118,8 +119,8 @@ lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body
     plan_barrier *b =
         mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     w->barrier = b == MAP_FAILED ? NULL : b;
-    w->pid = calloc((size_t)ranks, sizeof *w->pid);
-    if (!w->pid || !w->barrier)
+    LT_TRY(LT_ALLOC(&w->pid, ranks));
+    if (!w->barrier)
         return lt_fail(LT_E_NOMEM, "--profile-ranks %d: no memory", ranks);
     b->ranks = (uint32_t)ranks;
     while (w->count < ranks - 1)
@@ -134,7 +135,7 @@ void lt_plan_workers_stop(plan_workers *w)
     for (int i = 0; i < w->count; i++)
         while (waitpid(w->pid[i], NULL, 0) < 0 && errno == EINTR)
             continue;
-    free(w->pid);
+    lt_free(w->pid);
     if (w->barrier)
         munmap(w->barrier, sizeof *w->barrier);
     *w = (plan_workers){0};

@@ -1,10 +1,10 @@
 /* A plan as one JSON object, described in docs/guides/plan.md. */
 
+#include "base/alloc.h"
 #include "planner.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CURVE = 60 }; /* line segments of a fitted curve */
@@ -228,7 +228,7 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     lt_json_put_string(w, "command", command);
     put_vary_flags(w, p, c);
     lt_json_end(w);
-    free(command);
+    lt_free(command);
 }
 
 static void put_dropped(lt_json_writer *w, const plan_candidate *c)

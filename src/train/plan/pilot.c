@@ -1,6 +1,7 @@
 /* A pilot: a short run of a candidate, started by the command line that is printed for it. Its cost and budget,
  * and the uncertainty of a candidate, which decides whether one is worth it. ADR 0042. */
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/os.h"
 #include "planner.h"
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -147,9 +147,9 @@ static void drop_resume(plan_argv *w)
             continue;
         }
         const bool has_value = !w->word[i][bytes] && i + 1 < w->count;
-        free(w->word[i]);
+        lt_free(w->word[i]);
         if (has_value)
-            free(w->word[++i]);
+            lt_free(w->word[++i]);
     }
     w->word[w->count = kept] = NULL;
 }

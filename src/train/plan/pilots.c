@@ -6,6 +6,7 @@
  * lower bound, on the ranks where its pilot costs the least. After each pilot all candidates are estimated again. The
  * rounds end when no contender is left, or the budget cannot pay another pilot. */
 
+#include "base/alloc.h"
 #include "base/atomic_dir.h"
 #include "planner.h"
 
@@ -174,8 +175,8 @@ static lt_status compute_pilot_slowdown(plan *p, plan_run *run)
     if (!st)
         run->slowdown = p->pilots.item[p->pilots.count - 1].slowdown =
             lt_plan_slowdown(&lossy, &lossless);
-    free(lossy.point);
-    free(lossless.point);
+    lt_free(lossy.point);
+    lt_free(lossless.point);
     return st;
 }
 

@@ -1,12 +1,12 @@
 /* The command `plan`: parses flags, reads runs, reads or measures the profile, chooses, and prints the plan. */
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -111,8 +111,7 @@ static lt_status read_request_and_runs(plan *p, int argc, char *const *argv)
     LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
     LT_TRY(
         lt_plan_read_runs(&p->runs, &p->options.from, line, &p->request.goal, p->request.per_node));
-    lt_plan_fit_loss_models(&p->runs, &p->request.goal);
-    return LT_OK;
+    return lt_plan_fit_loss_models(&p->runs, &p->request.goal);
 }
 
 static lt_status output_plan(const plan *p)
@@ -174,7 +173,7 @@ int lt_plan_finish(plan *p, const char *name, lt_status st)
     lt_plan_profile_clear(&p->profile);
     lt_plan_free_runs(&p->runs);
     lt_plan_argv_free(&p->argv);
-    free(p->table.item);
+    lt_free(p->table.item);
     return code;
 }
 

@@ -128,7 +128,7 @@ lt_status lt_plan_parse_candidate(const plan *p, const int *choice, lt_trainer *
 /* Adds the command line of a candidate: program and flags, after mpirun where it has several ranks. */
 lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char *program,
                               plan_argv *out);
-/* Returns that command line as text for a shell, for free(); NULL without memory. */
+/* Returns that command line as text for a shell, for lt_free(); NULL without memory. */
 char *lt_plan_command_text(const plan *p, const plan_candidate *c);
 
 /* --- contention.c: --profile-ranks, processes that train while this one measures --- */
@@ -308,7 +308,7 @@ bool lt_plan_convert_steps_to_batch(plan_estimate *out, const plan_runs *runs, c
 int lt_plan_count_rank_counts(const plan_runs *runs, const plan_config *c,
                               bool (*is)(const plan_run *, const plan_config *));
 /* Fits Hemingway's model to each class of runs with the same batch per rank. */
-void lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *goal);
+lt_status lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *goal);
 /* Returns the loss model of a config's class, for any number of ranks; borrowed; NULL if absent. */
 const lt_loss_model *lt_plan_find_loss_model(const plan_runs *runs, const plan_config *c);
 /* Converts a value of the goal's metric to a loss that falls towards 0: 100 - value unless lower is better. */

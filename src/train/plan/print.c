@@ -1,10 +1,10 @@
 /* A plan as text: the table of candidates, the reasons of rejections, and the command line of the best. */
 
+#include "base/alloc.h"
 #include "planner.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static const double gib = 0x1p30;
 
@@ -179,5 +179,5 @@ void lt_plan_print(const plan *p, FILE *out)
     char *command = lt_plan_command_text(p, &t->item[0]);
     if (command)
         fprintf(out, "\n%s\n", command);
-    free(command);
+    lt_free(command);
 }

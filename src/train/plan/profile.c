@@ -1,6 +1,7 @@
 /* Measures the parts of a step at one rank: forward and backward with three batch sizes, the order and times in which
  * backward finishes gradients, updates of optimizers, and the loader, alone or with a step waiting for it. */
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "planner.h"
 #include "tensor/tensor.h"
@@ -254,9 +255,7 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
     const double full = t->line.args.ranks.bucket_mib * 0x1p20 / ITEM;
     double rest = p->base.parameter_bytes / ITEM, limit = 0;
     size_t at = 0;
-    p->bucket = calloc(b->finals + 1, sizeof *p->bucket);
-    if (!p->bucket)
-        return lt_fail(LT_E_NOMEM, "no memory for %zu buckets", b->finals);
+    LT_TRY(LT_ALLOC(&p->bucket, b->finals));
     for (size_t i = 0; i < b->finals; i++) {
         const lt_param *param = t->model.params.item[b->order[i]];
         const double count = (double)lt_tensor_count(param->value);
@@ -275,19 +274,19 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
 /* Records the order and times of gradients in one step; ready is a share of that step's backward. */
 static lt_status record_buckets(plan_profile *p, bench *b)
 {
-    const size_t count = b->trainer->model.params.count + 1;
+    const size_t count = b->trainer->model.params.count;
     parts one;
-    b->final = calloc(count, sizeof *b->final);
-    b->order = calloc(count, sizeof *b->order);
-    lt_status st = b->final && b->order
-                       ? time_step_parts(b, &one)
-                       : lt_fail(LT_E_NOMEM, "no memory for %zu parameters", count);
+    lt_status st = LT_ALLOC(&b->final, count);
+    if (!st)
+        st = LT_ALLOC(&b->order, count);
+    if (!st)
+        st = time_step_parts(b, &one);
     if (!st)
         st = make_buckets(p, b);
     for (size_t i = 0; !st && i < p->base.buckets; i++)
         p->bucket[i].ready /= one.backward > 0 ? one.backward : 1;
-    free(b->final);
-    free(b->order);
+    lt_free(b->final);
+    lt_free(b->order);
     b->final = NULL;
     b->order = NULL;
     return st;
@@ -325,17 +324,18 @@ static lt_status measure_copies(plan_profile *p, const bench *b, lt_tensor **kep
 static lt_status measure_bucket_staging(plan_profile *p, const bench *b)
 {
     const lt_params *all = &b->trainer->model.params;
-    lt_tensor **kept = calloc(all->count + 1, sizeof *kept);
-    lt_status st = kept ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %zu tensors", all->count);
+    lt_tensor **kept;
+    LT_TRY(LT_ALLOC(&kept, all->count));
+    lt_status st = LT_OK;
     for (size_t i = 0; !st && i < all->count; i++)
         if (all->item[i]->grad)
             st = lt_tensor_new_like(&kept[i], all->item[i]->grad,
                                     lt_tensor_dtype(all->item[i]->grad));
     if (!st)
         st = measure_copies(p, b, kept);
-    for (size_t i = 0; kept && i < all->count; i++)
+    for (size_t i = 0; i < all->count; i++)
         lt_tensor_free(&kept[i]);
-    free(kept);
+    lt_free(kept);
     return st;
 }
 
@@ -432,9 +432,7 @@ static lt_status share_seconds_over_blocks(plan_optimizer *o, const lt_optim *op
         refresh += b.refresh_ns;
         o->block_count++;
     }
-    o->blocks = calloc(o->block_count + 1, sizeof *o->blocks);
-    if (!o->blocks)
-        return lt_fail(LT_E_NOMEM, "no memory for %zu blocks", o->block_count);
+    LT_TRY(LT_ALLOC(&o->blocks, o->block_count));
     for (size_t i = 0; i < o->block_count; i++) {
         LT_TRY(lt_shampoo_block_at(optim, i, &b));
         o->blocks[i] =
@@ -450,9 +448,9 @@ static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_
                                const parts *found, int64_t factor_frequency)
 {
     const double factors = factor_frequency > 1 ? found->factors / (double)factor_frequency : 0;
-    plan_optimizer *grown = realloc(p->optimizer, (p->optimizers + 1) * sizeof *grown);
+    plan_optimizer *grown = lt_realloc(p->optimizer, p->optimizers + 1, sizeof *grown);
     if (!grown)
-        return lt_fail(LT_E_NOMEM, "no memory for %zu optimizers", p->optimizers + 1);
+        return LT_E_NOMEM;
     p->optimizer = grown;
     plan_optimizer *o = &grown[p->optimizers++];
     *o = (plan_optimizer){.block = c->setup.block,
@@ -546,9 +544,9 @@ lt_status lt_plan_worker_run(lt_trainer *t, const plan_workers *workers, int rea
 void lt_plan_profile_clear(plan_profile *p)
 {
     for (size_t i = 0; i < p->optimizers; i++)
-        free(p->optimizer[i].blocks);
-    free(p->optimizer);
-    free(p->bucket);
+        lt_free(p->optimizer[i].blocks);
+    lt_free(p->optimizer);
+    lt_free(p->bucket);
     *p = (plan_profile){0};
 }
 

@@ -1,5 +1,6 @@
 /* The file of --step-profile: a profile as JSON, which can be read again or written by hand. */
 
+#include "base/alloc.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"
@@ -120,9 +121,9 @@ static lt_status get_objects(const lt_json_value *v, const field *f, void *objec
     const lt_json_value *array;
     size_t *count = (size_t *)((char *)object + f->count);
     LT_TRY(get_array(v, f->key, &array));
-    char *item = *(char **)((char *)object + f->offset) = calloc(array->count + 1, f->size);
+    char *item = *(char **)((char *)object + f->offset) = lt_alloc(array->count, f->size);
     if (!item)
-        return lt_fail(LT_E_NOMEM, "no memory for %zu %s", array->count, f->key);
+        return LT_E_NOMEM;
     for (v = array->child; v; v = v->next)
         LT_TRY(get_fields(v, f->of, item + (*count)++ * f->size));
     return LT_OK;

@@ -183,21 +183,21 @@ static int compare_by_step(const void *x, const void *y)
     return a->step > b->step ? 1 : -(a->step < b->step);
 }
 
-/* Replaces each loss, which is of a single batch, by the mean over the last twentieth of the run before it. */
+/* Replaces each loss, which is of a single batch, by the mean over the last twentieth of the run before it; drops
+ * means of incomplete windows. */
 static void smooth_losses(plan_run *run)
 {
     const size_t window = run->points / 20 + 5;
-    double *value = calloc(run->points + 1, sizeof *value), sum = 0;
-    for (size_t i = 0; i < run->points && value; i++) {
-        value[i] = run->point[i].value;
-        sum += value[i] - (i < window ? 0 : value[i - window]);
-        run->point[i].value = sum / (double)(i < window ? i + 1 : window);
-    }
-    free(value);
     const size_t first = run->points < window ? run->points : window - 1;
-    run->points -= first; /* drops means of incomplete windows */
-    if (first)
-        memmove(run->point, run->point + first, run->points * sizeof *run->point);
+    double sum = 0, oldest = 0;
+    for (size_t i = 0; i < run->points; i++) {
+        sum += run->point[i].value - oldest;
+        if (i < first)
+            continue;
+        oldest = run->point[i - first].value; /* the next window is without it */
+        run->point[i - first] = (plan_point){run->point[i].step, sum / (double)window};
+    }
+    run->points -= first;
 }
 
 /* Reduces the points to means over WINDOWS windows of equal length. */
@@ -262,9 +262,9 @@ static lt_status read_run(plan_run *run, const char *folder, const command_line 
 static lt_status add_run(plan_runs *runs, const char *name, const command_line *like,
                          const plan_goal *goal, int per_node)
 {
-    plan_run *grown = realloc(runs->run, (runs->count + 1) * sizeof *grown);
+    plan_run *grown = lt_realloc(runs->run, runs->count + 1, sizeof *grown);
     if (!grown)
-        return lt_fail(LT_E_NOMEM, "no memory for run %s", name);
+        return LT_E_NOMEM;
     runs->run = grown;
     plan_run *run = &runs->run[runs->count];
     *run = (plan_run){0};
@@ -333,6 +333,6 @@ void lt_plan_free_runs(plan_runs *runs)
 {
     for (size_t i = 0; i < runs->count; i++)
         lt_free(runs->run[i].point);
-    free(runs->run);
+    lt_free(runs->run);
     *runs = (plan_runs){0};
 }

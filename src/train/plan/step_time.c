@@ -6,6 +6,7 @@
  * of the rest. The remaining error of the runs is interpolated over the logarithm of ranks. No step is shorter than its
  * loader's time. */
 
+#include "base/alloc.h"
 #include "planner.h"
 
 #include "lather/detail/fit.h"
@@ -136,7 +137,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
                            bool (*is_of)(const plan_config *, const plan_config *))
 {
     factors f = {1, 1};
-    double x[2], *a = calloc((runs->count + 2) * 3, sizeof *a);
+    double x[2], *a = lt_alloc((runs->count + 2) * 3, sizeof *a);
     int rows = 0;
     if (!a)
         return f;
@@ -154,7 +155,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
     }
     if (!lt_nnls(x, NULL, a, rows, 2, y) && x[0] > 0 && x[1] > 0)
         f = (factors){x[0], x[1]};
-    free(a);
+    lt_free(a);
     return f;
 }
 
@@ -172,13 +173,13 @@ double lt_plan_ernest_seconds(const plan_runs *runs, const plan_config *c)
 {
     lt_time_model model;
     size_t count = 0;
-    lt_time_point *point = calloc(runs->count + 1, sizeof *point);
+    lt_time_point *point = lt_alloc(runs->count, sizeof *point);
     for (size_t i = 0; i < runs->count && point; i++)
         if (lt_plan_is_timed(&runs->run[i], c))
             point[count++] =
                 (lt_time_point){(double)runs->run[i].config.setup.ranks, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);
-    free(point);
+    lt_free(point);
     return ok ? lt_time_predict(&model, (double)c->setup.ranks) : (double)NAN;
 }
 

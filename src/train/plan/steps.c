@@ -1,6 +1,7 @@
 /* Estimates the steps to a goal from runs: measured, by batch size, or by ranks. Batch size: steps(B) = S (1 + phi /
  * B), McCandlish et al. 2018, equation 2.11; ranks: Hemingway's model of the loss (lather/detail/fit.h). */
 
+#include "base/alloc.h"
 #include "planner.h"
 
 #include "lather/detail/noise_scale.h"
@@ -78,7 +79,7 @@ static batches find_batch_range(const plan_runs *runs, const plan_config *c)
 static bool fit_steps_of_batch(const plan_runs *runs, const plan_config *c, const batches *b,
                                double *x)
 {
-    double *a = calloc((size_t)b->count * 3, sizeof *a);
+    double *a = lt_alloc((size_t)b->count * 3, sizeof *a);
     int row = 0;
     if (!a)
         return false;
@@ -91,7 +92,7 @@ static bool fit_steps_of_batch(const plan_runs *runs, const plan_config *c, cons
         y[row++] = 1;
     }
     const bool ok = !lt_nnls(x, NULL, a, row, 2, y);
-    free(a);
+    lt_free(a);
     return ok && x[0] + x[1] > 0;
 }
 
@@ -194,24 +195,26 @@ double lt_plan_as_loss(const plan_goal *g, double value)
 }
 
 /* Fits Hemingway's model of the loss to all runs like `of`, and stores it there. */
-static void fit_loss_model(const plan_runs *runs, const plan_goal *g, plan_run *of)
+static lt_status fit_loss_model(const plan_runs *runs, const plan_goal *g, plan_run *of)
 {
     size_t count = 0;
     for (size_t i = 0; i < runs->count; i++)
         count += runs->run[i].points;
-    lt_loss_point *point = calloc(count + 1, sizeof *point);
+    lt_loss_point *point;
+    LT_TRY(LT_ALLOC(&point, count));
     count = 0;
-    for (size_t i = 0; i < runs->count && point; i++) {
+    for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
         for (size_t k = 0; k < run->points && is_point_of_model(&run->config, &of->config); k++)
             point[count++] = (lt_loss_point){(double)run->config.setup.ranks, run->point[k].step,
                                              lt_plan_as_loss(g, run->point[k].value)};
     }
     of->has_loss = count && !lt_loss_fit(&of->loss, point, count);
-    free(point);
+    lt_free(point);
+    return LT_OK;
 }
 
-void lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *g)
+lt_status lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *g)
 {
     for (size_t i = 0; i < runs->count && (g->lower || g->percent); i++) {
         plan_run *run = &runs->run[i];
@@ -219,12 +222,13 @@ void lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *g)
         while (!is_same_model(&runs->run[k].config, &run->config))
             k++;
         if (k == i) {
-            fit_loss_model(runs, g, run);
+            LT_TRY(fit_loss_model(runs, g, run));
         } else {
             run->loss = runs->run[k].loss;
             run->has_loss = runs->run[k].has_loss;
         }
     }
+    return LT_OK;
 }
 
 const lt_loss_model *lt_plan_find_loss_model(const plan_runs *runs, const plan_config *c)

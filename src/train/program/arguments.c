@@ -3,6 +3,7 @@
 
 #include "arguments.h"
 
+#include "base/alloc.h"
 #include "base/options/options.h"
 #include "train/loop/mesh.h"
 #include "train/loop/option_rows.h"
@@ -14,7 +15,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define OF arguments
@@ -94,9 +94,8 @@ lt_status lt_command_line_open(command_line *line, const lt_model_family *family
     line->program = program;
     line->choice.family = family;
     line->choice.program = program;
-    line->context = calloc(1, program->context_bytes + 1);
-    return line->context ? lt_family_open(&line->choice, family)
-                         : lt_fail(LT_E_NOMEM, "no memory for the options");
+    line->context = lt_alloc(1, program->context_bytes);
+    return line->context ? lt_family_open(&line->choice, family) : LT_E_NOMEM;
 }
 
 lt_status lt_command_line_open_options(command_line *line, const arguments_more *more)
@@ -149,7 +148,7 @@ void lt_command_line_close(command_line *line)
     lt_family_close(&line->choice);
     lt_options_free(&line->options);
     lt_optim_flags_close(&line->args.optim);
-    free(line->context);
+    lt_free(line->context);
     line->context = NULL;
 }
 

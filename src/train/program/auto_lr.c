@@ -6,6 +6,7 @@
 
 #include "auto_lr.h"
 
+#include "base/alloc.h"
 #include "base/options/options.h"
 
 #include "lather/ext/comm.h"
@@ -213,15 +214,15 @@ static lt_status find_rate(search *s, double *rate)
 
 static lt_status choose(search *s, int argc, char *const *argv, double *rate)
 {
-    lt_trainer *t = calloc(1, sizeof *t);
-    s->word = calloc((size_t)argc + MORE_WORDS + 1, sizeof *s->word);
-    lt_status st = t && s->word ? LT_OK : lt_fail(LT_E_NOMEM, "--lr auto: no memory");
+    lt_trainer *t;
+    LT_TRY(LT_ALLOC(&s->word, argc + MORE_WORDS + 1));
+    lt_status st = LT_ALLOC(&t, 1);
     if (!st) {
         (void)drop_flags(s, lr_names, argc, argv);
         st = read_flags(s, t, rate);
         lt_trainer_close(t);
     }
-    free(t);
+    lt_free(t);
     return st || *rate > 0 ? st : find_rate(s, rate);
 }
 
@@ -232,7 +233,7 @@ int lt_auto_lr_main(int argc, char **argv, const lt_model_family *family,
     double rate = 0, trials;
     char text[48];
     const lt_status st = choose(&s, argc, argv, &rate);
-    free(s.word);
+    lt_free(s.word);
     if (st) {
         if (!s.code && st != LT_E_CANCELLED) /* otherwise the trial has printed its error */
             fprintf(stderr, "%s: %s\n", family->program, lt_error_message());

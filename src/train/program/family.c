@@ -2,6 +2,8 @@
 
 #include "family.h"
 
+#include "base/alloc.h"
+
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
 
@@ -75,8 +77,8 @@ static void put_metadata(const lt_model_family *family, const lt_safetensors *fi
 lt_status lt_family_open(family_choice *c, const lt_model_family *family)
 {
     c->family = family;
-    c->config = calloc(1, family->config_bytes + 1);
-    return c->config ? LT_OK : lt_fail(LT_E_NOMEM, "%s: no memory for its options", family->name);
+    c->config = lt_alloc(1, family->config_bytes);
+    return c->config ? LT_OK : LT_E_NOMEM;
 }
 
 lt_status lt_family_open_options(family_choice *c)
@@ -91,7 +93,7 @@ lt_status lt_family_open_options(family_choice *c)
 void lt_family_close(family_choice *c)
 {
     lt_options_free(&c->own);
-    free(c->config);
+    lt_free(c->config);
     *c = (family_choice){0};
 }
 

@@ -1,11 +1,11 @@
 /* lt_trainer_main(): chooses between training and the program's other commands. */
 
 #include "auto_lr.h"
+#include "base/alloc.h"
 
 #include "lather/ext/fail.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_TEXT = 256 };
@@ -42,13 +42,12 @@ static int run_other_command(int argc, char *const *argv, const lt_model_family 
     lt_trainer t = {.ranks = LT_RANKS_ALONE};
     char name[NAME_TEXT];
     int code = EXIT_DONE;
-    void *values = calloc(1, c->bytes + 1);
+    void *values = lt_alloc(1, c->bytes);
     lt_program program = *c->program;
     program.lists_all = true;
     program.name = name;
     snprintf(name, sizeof name, "%s %s", family->program, c->name);
-    lt_status st = values ? lt_command_line_open(&t.line, family, of)
-                          : lt_fail(LT_E_NOMEM, "no memory for the options");
+    lt_status st = values ? lt_command_line_open(&t.line, family, of) : LT_E_NOMEM;
     if (!st)
         st = open_options(&t, &program, values);
     if (!st)
@@ -58,7 +57,7 @@ static int run_other_command(int argc, char *const *argv, const lt_model_family 
     if (st || !code)
         code = lt_trainer_exit_status(&t, st);
     lt_trainer_close(&t);
-    free(values);
+    lt_free(values);
     return code;
 }
 

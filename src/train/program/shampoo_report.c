@@ -3,6 +3,7 @@
 
 #include "lather/detail/shampoo_report.h"
 
+#include "base/alloc.h"
 #include "base/shared_file.h"
 #include "program.h"
 
@@ -155,9 +156,8 @@ lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is
     if (!lt_shampoo_settings(optim))
         return LT_OK;
     size_t blocks = count_blocks(optim);
-    group total = {0}, *list = calloc(blocks ? blocks : 1, sizeof *list);
-    if (!list)
-        return lt_fail(LT_E_NOMEM, "blocks: no memory for %zu", blocks);
+    group total = {0}, *list;
+    LT_TRY(LT_ALLOC(&list, blocks));
     size_t count = group_blocks_by_shape(optim, blocks, list, &total);
     sink out = {.run = run, .is_verbose = is_verbose};
     lt_status st = open_file(rank ? NULL : lt_run_folder(run), &out.file);
@@ -165,7 +165,7 @@ lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is
         show_report(&out, optim, &total, list, count);
     if (out.file && fclose(out.file) && !st)
         st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(run), strerror(errno));
-    free(list);
+    lt_free(list);
     return st;
 }
 

@@ -1,6 +1,7 @@
 /* --watch RUN: evaluates the checkpoints of a run one after the other while another process trains it. Rank 0
  * finds them and informs the other ranks. */
 
+#include "base/alloc.h"
 #include "train/run/metrics.h"
 #include "trainer.h"
 
@@ -8,7 +9,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -36,7 +36,7 @@ static lt_status broadcast_next_checkpoint(lt_ranks *ranks, news *n)
         return LT_OK;
     LT_TRY(lt_ranks_gather(ranks, n, ranks->rank ? 0 : sizeof *n, &all, &bytes));
     memcpy(n, all, sizeof *n);
-    free(all);
+    lt_free(all);
     return LT_OK;
 }
 

@@ -2,10 +2,10 @@
 
 #include "onnx.h"
 
+#include "base/alloc.h"
+
 #include "lather/ext/fail.h"
 #include "lather/protobuf.h"
-
-#include <stdlib.h>
 
 enum { IR_VERSION = 7, OPSET = 13 }; /* as of ONNX 1.8, 2020 */
 /* ModelProto */
@@ -113,9 +113,8 @@ static lt_status put_tensor(lt_protobuf_writer *p, const lt_param *param)
 {
     lt_shape shape = lt_tensor_shape(param->value);
     size_t bytes = lt_tensor_bytes(param->value);
-    void *data = malloc(bytes);
-    if (!data)
-        return lt_fail(LT_E_NOMEM, "onnx: no memory for %s", param->name);
+    char *data;
+    LT_TRY(LT_ALLOC(&data, bytes));
     lt_status st = lt_tensor_read(param->value, data, bytes);
     lt_protobuf_begin(p, GRAPH_INITIALIZER);
     for (int i = 0; i < shape.ndim; i++)
@@ -125,7 +124,7 @@ static lt_status put_tensor(lt_protobuf_writer *p, const lt_param *param)
     if (!st)
         lt_protobuf_data(p, TENSOR_RAW, data, bytes);
     lt_protobuf_end(p);
-    free(data);
+    lt_free(data);
     return st;
 }
 
