@@ -29,48 +29,54 @@ typedef struct update {
 
 static const lt_task_ops *task_of(const lt_train_loop *l)
 {
-    return l->evaluator.task.ops;
+    return l->config->task.ops;
+}
+
+/* An overflow of f16 is part of the search for the loss scale. */
+static bool is_scaled(const lt_train_loop *l)
+{
+    return l->config->dtype == LT_F16;
 }
 
 /* --- Hooks --- */
 
 static bool is_ended_by_hook(const lt_train_loop *l)
 {
-    return l->hooks && l->hooks->ended_by;
+    return l->hooks.ended_by;
 }
 
 /* Calls the hooks of a point about a step, with the numbers of its record or its epoch's. */
-static lt_status call_hooks(const lt_train_loop *l, lt_hook_point point, int64_t step,
+static lt_status call_hooks(lt_train_loop *l, lt_hook_point point, int64_t step,
                             const lt_metric *metric, size_t metrics)
 {
     const lt_train_view view = {
         .step = step,
         .epoch = l->state->now.epoch,
         .total_steps = l->total_steps,
-        .lr = lt_schedule_lr(l->schedule, (step > 0 ? step : 1) - l->state->offset),
+        .lr = lt_schedule_lr(&l->schedule, (step > 0 ? step : 1) - l->state->offset),
         .metric = metric,
         .metrics = metrics,
         .params = l->parts.params,
         .optim = l->parts.optim,
         .rank = l->ranks->rank,
         .ranks = l->ranks->count,
-        .folder = l->output,
+        .folder = l->config->output,
         .run = l->run,
     };
-    return lt_hooks_call(l->hooks, point, &view, l->ranks);
+    return lt_hooks_call(&l->hooks, point, &view, l->ranks);
 }
 
 /* Restores the numbers of the hooks from the state, and calls before_run. */
-static lt_status begin_hooks(const lt_train_loop *l)
+static lt_status begin_hooks(lt_train_loop *l)
 {
-    lt_hooks_restore(l->hooks, &l->state->now);
+    lt_hooks_restore(&l->hooks, &l->state->now);
     return call_hooks(l, LT_HOOK_BEFORE_RUN, l->state->now.step, NULL, 0);
 }
 
 /* Records and shows which hook ended the run. */
 static lt_status record_end_by_hook(const lt_train_loop *l)
 {
-    const char *by = l->hooks->ended_by;
+    const char *by = l->hooks.ended_by;
     const int64_t step = l->state->now.step;
     lt_run_note(l->run, "%s ended the run at step %lld", by, (long long)step);
     return lt_run_event(l->run, "ended", step, "by", by);
@@ -82,7 +88,7 @@ static lt_status record_end_by_hook(const lt_train_loop *l)
 static bool may_skip(const lt_train_loop *l, const lt_train_result *r)
 {
     const double hopeless = 0x1p-14;
-    return l->skip_nan || (l->is_scaled && r->optim.loss_scale > hopeless);
+    return l->config->skip_nan || (is_scaled(l) && r->optim.loss_scale > hopeless);
 }
 
 static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
@@ -98,7 +104,7 @@ static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
                        (long long)r->step, r->sums.loss, r->optim.grad_norm);
     }
     const bool tells = !(l->local ? lt_comm_rank(lt_local_steps_comm(l->local)) : l->ranks->rank);
-    if (tells && l->is_scaled)
+    if (tells && is_scaled(l))
         lt_log(LT_LOG_INFO, "train", "step %lld skipped: overflow; the loss scale is now %g",
                (long long)r->step, r->optim.loss_scale);
     else if (tells)
@@ -146,7 +152,7 @@ static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
                         lt_stragglers_format_record(s));
 }
 
-static lt_status record_step(const lt_train_loop *l, const update *u)
+static lt_status record_step(lt_train_loop *l, const update *u)
 {
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
@@ -157,8 +163,8 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     const lt_metric own[OWN] = {
         {"gradient_norm", r->optim.grad_norm},
         {"skipped", r->optim.applied ? unknown : 1},
-        {"skipped_steps", l->is_scaled ? (double)(r->step - r->optim.steps) : unknown},
-        {"loss_scale", l->is_scaled ? r->optim.loss_scale : unknown},
+        {"skipped_steps", is_scaled(l) ? (double)(r->step - r->optim.steps) : unknown},
+        {"loss_scale", is_scaled(l) ? r->optim.loss_scale : unknown},
         {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
         {"comm_bytes", many ? r->comm_bytes : unknown},
         {"tp_bytes", l->ranks->mesh ? r->parallel_bytes : unknown},
@@ -233,7 +239,7 @@ static lt_status run_and_time_outer_step(const lt_train_loop *l, update *u)
 }
 
 /* Waits for the results of a step in flight, counts and records them; does nothing if u is empty. */
-static lt_status finish_step(const lt_train_loop *l, update *u)
+static lt_status finish_step(lt_train_loop *l, update *u)
 {
     if (!u->result.step)
         return LT_OK;
@@ -255,12 +261,12 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
 static lt_status begin_step(const lt_train_loop *l, update *u)
 {
     const int64_t attempt = l->state->now.step + 1;
-    const lt_step numbers = {.lr = lt_schedule_lr(l->schedule, attempt - l->state->offset),
-                             .clip_norm = l->clip_norm,
+    const lt_step numbers = {.lr = lt_schedule_lr(&l->schedule, attempt - l->state->offset),
+                             .clip_norm = l->config->clip_norm,
                              .attempt = attempt};
-    LT_TRY(lt_optim_stats_before(l->stats->optim, attempt));
+    LT_TRY(lt_optim_stats_before(l->stats.optim, attempt));
     LT_TRY(lt_train_step_begin(l->step, &numbers, &u->result));
-    LT_TRY(lt_optim_stats_after(l->stats->optim, attempt));
+    LT_TRY(lt_optim_stats_after(l->stats.optim, attempt));
     u->queued = l->input->queued;
     u->values = l->step_values ? l->step_values(l->context, u->value) : 0;
     l->ranks->stop = l->ranks->stop || u->result.stop;
@@ -276,10 +282,10 @@ static bool runs_ahead(const lt_train_loop *l, const update *u)
 
 /* Begins one more step, then finishes the one before it, which is recorded even if the new one fails. A step that
  * --optim-stats measures is finished at once. */
-static lt_status pipeline_next_step(const lt_train_loop *l, update *pending)
+static lt_status pipeline_next_step(lt_train_loop *l, update *pending)
 {
     const int64_t attempt = l->state->now.step + 1;
-    const bool measured = lt_optim_stats_is_due(l->stats->optim, attempt);
+    const bool measured = lt_optim_stats_is_due(l->stats.optim, attempt);
     update u = {0};
     char why[MESSAGE];
     lt_status st = begin_step(l, &u);
@@ -288,12 +294,12 @@ static lt_status pipeline_next_step(const lt_train_loop *l, update *pending)
     LT_TRY(finish_step(l, pending));
     if (st)
         return lt_fail(st, "%s", why);
-    lt_train_state_count_queued(l->state, l->grad_accum);
+    lt_train_state_count_queued(l->state, l->config->grad_accum);
     *pending = u;
     if (!measured && runs_ahead(l, pending))
         return LT_OK;
     LT_TRY(finish_step(l, pending));
-    return measured ? lt_train_stats_write(l->stats, l->run, attempt) : LT_OK;
+    return measured ? lt_train_stats_write(&l->stats, l->run, attempt) : LT_OK;
 }
 
 /* --- Checkpoints --- */
@@ -346,15 +352,16 @@ static lt_status recompute_bn_statistics(const lt_train_loop *l)
 /* Saves a checkpoint. A failure is a warning only: the previous checkpoint still exists. */
 static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
 {
-    const lt_checkpoint_policy policy = {.keep = l->keep, .is_best = is_best};
+    const lt_checkpoint_policy policy = {.keep = l->config->keep, .is_best = is_best};
     int64_t span = lt_profile_begin();
     LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(average_running_statistics(l));
     LT_TRY(recompute_bn_statistics(l));
     LT_TRY(check_statistics(l));
-    lt_hooks_store(l->hooks, &l->state->now);
+    lt_hooks_store(&l->hooks, &l->state->now);
     LT_TRY(lt_run_check(l->run)); /* otherwise saving would make the folder again */
-    l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
+    l->state->save_failed =
+        lt_train_state_save(l->state, &l->parts, l->config->output, &policy) != LT_OK;
     LT_TRY(lt_train_state_record_hash(l->state, &l->parts, l->run));
     lt_optim_release_params(l->parts.optim);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
@@ -378,8 +385,8 @@ static lt_status check_saved(const lt_train_loop *l)
     if (!l->state->save_failed)
         return LT_OK;
     l->ranks->same_failure = true;
-    return lt_fail(LT_E_IO, "%s: the checkpoint of the last step, %lld, is missing", l->output,
-                   (long long)l->state->now.step);
+    return lt_fail(LT_E_IO, "%s: the checkpoint of the last step, %lld, is missing",
+                   l->config->output, (long long)l->state->now.step);
 }
 
 /* --- An epoch --- */
@@ -397,10 +404,10 @@ static bool is_run_over(const lt_train_loop *l)
 }
 
 /* Trains to the end of the epoch, or until the run stops. */
-static lt_status train_epoch(const lt_train_loop *l)
+static lt_status train_epoch(lt_train_loop *l)
 {
     const lt_checkpoint_state *now = &l->state->now;
-    const int64_t every = l->checkpoint_every;
+    const int64_t every = l->config->checkpoint_every;
     update pending = {0};
     if (l->begin_epoch)
         l->begin_epoch(l->context);
@@ -445,7 +452,7 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     return st ? st : back;
 }
 
-static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
+static lt_status record_epoch(lt_train_loop *l, const lt_evaluation *e)
 {
     const lt_checkpoint_state *now = &l->state->now;
     const lt_task_ops *task = task_of(l);
@@ -490,17 +497,18 @@ static bool check_best_and_target(const lt_train_loop *l, const lt_evaluation *e
     const lt_task_metric loss = {.label = "loss", .lower_is_better = true};
     const lt_task_metric *m = task->metrics ? &task->metric[task->best] : &loss;
     const double value = m->value ? m->value(&e->sums) : e->sums.loss;
-    *reached = l->target > 0 && (m->lower_is_better ? value <= l->target : value >= l->target);
+    *reached = l->config->target > 0
+               && (m->lower_is_better ? value <= l->config->target : value >= l->config->target);
     if (*reached)
         lt_run_note(l->run, "reached %.2f%s%s %s (target %g) at step %lld", value,
-                    m->unit ? " " : "", m->unit ? m->unit : "", m->label, l->target,
+                    m->unit ? " " : "", m->unit ? m->unit : "", m->label, l->config->target,
                     (long long)l->state->now.step);
     return lt_train_state_update_best(l->state, task, value);
 }
 
 /* Ends an epoch, or a run within one: outer step, evaluation, record, checkpoint. A signal during the evaluation
  * skips the rest. */
-static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
+static lt_status finish_epoch(lt_train_loop *l, bool *reached)
 {
     lt_checkpoint_state *now = &l->state->now;
     lt_evaluation e = {0};
@@ -509,8 +517,8 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
     if (l->ranks->comm)
         LT_TRY(lt_train_input_record_corrupt(l->ranks, l->run, l->input->loader,
                                              &l->input->bad_listed));
-    const bool is_due = l->eval_every > 0 && (now->epoch + 1) % l->eval_every == 0;
-    const bool evaluated = is_due || (l->eval_every >= 0 && now->step >= l->total_steps);
+    const bool is_due = l->config->eval_every > 0 && (now->epoch + 1) % l->config->eval_every == 0;
+    const bool evaluated = is_due || (l->config->eval_every >= 0 && now->step >= l->total_steps);
     if (evaluated)
         LT_TRY(evaluate(l, &e));
     e.unsplit = e.unsplit || l->evaluated == l->input->train;
@@ -549,7 +557,7 @@ static lt_status save_within_epoch(const lt_train_loop *l)
     return outer_step(l, true, &met);
 }
 
-lt_status lt_train_loop_run(const lt_train_loop *l)
+lt_status lt_train_loop_run(lt_train_loop *l)
 {
     const lt_checkpoint_state *now = &l->state->now;
     bool reached = false;
@@ -568,9 +576,9 @@ lt_status lt_train_loop_run(const lt_train_loop *l)
     }
     if (is_ended_by_hook(l))
         LT_TRY(record_end_by_hook(l));
-    if (l->output) {
+    if (l->config->output) {
         LT_TRY(lt_optim_gather_params(l->parts.optim));
-        LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->output));
+        LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->config->output));
     }
     return check_saved(l);
 }

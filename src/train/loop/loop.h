@@ -11,7 +11,7 @@
 #include "update_bn.h"
 
 #include "lather/local_steps.h"
-#include "lather/schedule.h"
+#include "lather/train.h"
 
 enum { LOOP_VALUES = 17 };
 
@@ -22,35 +22,28 @@ typedef enum lt_run_ahead {
     LT_RUN_AHEAD_ON
 } lt_run_ahead;
 
-/* The parts and settings of a run; all borrowed. */
+/* Settings and parts of a run; lt_train_loop_close() frees the step and the statistics, all others are borrowed. */
 typedef struct lt_train_loop {
-    lt_train_step *step;
+    const lt_train_config *config; /* settings, and the parts that it names */
+    lt_ranks *ranks;
     lt_train_input *input;
     lt_train_state *state;
-    lt_hooks *hooks; /* NULL if absent */
-    lt_ranks *ranks;
+    lt_tape *tape;
     lt_run *run;
+    lt_hooks hooks;
+    lt_schedule schedule;
     lt_data_parallel *dp;  /* averages gradients over ranks; NULL: one rank */
     lt_local_steps *local; /* groups of ranks that synchronize every N steps; NULL if not used */
     lt_stragglers *stragglers; /* backup workers or a deadline; NULL if not used */
-    lt_train_stats *stats;     /* --optim-stats; its optim is NULL if off */
-    const lt_schedule *schedule;
+    lt_train_step *step;
+    lt_train_stats stats; /* --optim-stats; its optim is NULL if off */
     lt_evaluator evaluator;
     lt_dataset *evaluated;
-    lt_update_bn *update_bn; /* runs before evaluations and checkpoints; NULL: never */
-    lt_checkpoint_contents parts;
+    lt_update_bn *update_bn;      /* runs before evaluations and checkpoints; NULL: never */
+    lt_checkpoint_contents parts; /* set by lt_train_loop_begin_state() */
 
-    const char *output; /* folder of checkpoints; NULL: none are written */
-    int64_t total_steps, grad_accum;
-    int64_t
-        eval_every; /* epochs between evaluations; 0: only at the end of the run; negative: never */
-    int64_t checkpoint_every; /* steps between checkpoints; 0: only at the end of epochs */
+    int64_t total_steps;
     int64_t hash_every; /* steps between hashes of a reproducible run; 0: only with checkpoints */
-    int keep;           /* number of checkpoints to keep */
-    double clip_norm;
-    double target;      /* value of the task's best metric at which the run ends; 0: none */
-    bool skip_nan;      /* a gradient that is not finite skips the step instead of ending the run */
-    bool is_scaled;     /* f16 loss scaling: an overflow is part of the search for the scale */
     lt_run_ahead ahead; /* running ahead, on one rank; several ranks never do */
 
     /* Writes further values of a step's record, at most LOOP_VALUES, when the step begins; returns their number.
@@ -60,6 +53,20 @@ typedef struct lt_train_loop {
     void (*begin_epoch)(void *context);
     void *context;
 } lt_train_loop;
+
+/* --- open.c: parts that follow from the settings --- */
+
+/* Returns a training or evaluation pass with the settings' dtype, recompute and seed. */
+lt_pass lt_train_pass(const lt_train_config *config, lt_pass pass);
+/* Starts the state of a new run. Call after the optimizer and averages are made. */
+void lt_train_loop_begin_state(lt_train_loop *loop);
+/* Loads the checkpoint in state->folder, if there is one; sets the loss scale and the run's id. Collective. */
+lt_status lt_train_loop_load_state(lt_train_loop *loop);
+lt_status lt_train_loop_open_step(lt_train_loop *loop);
+lt_status lt_train_loop_open_stats(lt_train_loop *loop);
+void lt_train_loop_close(lt_train_loop *loop);
+
+/* --- records.c: records before the first step --- */
 
 /* Labels of a task's metrics for lt_run_config.label, which borrows them. */
 typedef struct lt_task_labels {
@@ -80,8 +87,10 @@ void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const 
 lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,
                               const lt_ranks *ranks, const char *output, const char *changed);
 
+/* --- loop.c --- */
+
 /* Trains to the end, the target, or until ranks->stop or a hook ends it. Collective. Errors: LT_E_ARG (a gradient
  * is not finite), LT_E_IO (the last checkpoint was not written), those of its parts. */
-lt_status lt_train_loop_run(const lt_train_loop *loop);
+lt_status lt_train_loop_run(lt_train_loop *loop);
 
 #endif

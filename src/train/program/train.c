@@ -15,31 +15,14 @@ enum { MESSAGE = 512 };
 
 /* The parts of a run; zeroed until they are opened. */
 typedef struct parts {
-    const lt_train_config *config;
+    lt_train_config config; /* the caller's, with defaults applied */
     lt_ranks ranks;
     lt_train_input input;
     lt_train_state state;
-    lt_hooks hooks;
-    lt_train_stats stats;
-    lt_tape *tape;
-    lt_data_parallel *dp;
-    lt_local_steps *local;
-    lt_stragglers *stragglers;
-    lt_train_step *step;
-    lt_schedule schedule;
-    int64_t grad_accum, total_steps;
+    lt_train_loop loop;
     lt_task_labels labels;
     lt_run_lock *lock;
-    lt_run *run;
 } parts;
-
-static lt_pass pass_of(const lt_train_config *c, lt_pass pass)
-{
-    pass.dtype = c->dtype;
-    pass.recompute = c->recompute;
-    pass.seed = c->loader.seed;
-    return pass;
-}
 
 static lt_status check_config(const lt_train_config *c)
 {
@@ -56,7 +39,7 @@ static lt_status check_config(const lt_train_config *c)
 /* Locks the folder and finds the checkpoint to resume from. */
 static lt_status lock_and_find_checkpoint(parts *p)
 {
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
     const lt_run_lock_config lock = {.is_new = !c->resume, .comm = c->comm};
     lt_train_state *s = &p->state;
     if (!c->output)
@@ -71,24 +54,26 @@ static lt_status lock_and_find_checkpoint(parts *p)
 /* Opens the averaging of gradients, over all ranks or those of a group. */
 static lt_status open_parallel(parts *p)
 {
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
     const lt_ranks *r = &p->ranks;
     lt_data_parallel_config dp = {.norms = c->gradient_noise};
     if (!c->stragglers)
-        return lt_data_parallel_new(&p->dp, p->local ? lt_local_steps_comm(p->local) : r->comm,
-                                    c->params, p->tape, &dp);
-    if (p->local)
+        return lt_data_parallel_new(&p->loop.dp,
+                                    p->loop.local ? lt_local_steps_comm(p->loop.local) : r->comm,
+                                    c->params, p->loop.tape, &dp);
+    if (p->loop.local)
         return lt_fail(LT_E_ARG, "train: stragglers and local_steps contradict each other");
-    LT_TRY(lt_stragglers_check(c->stragglers, r->count, p->grad_accum));
-    lt_stragglers_set_dp_config(c->stragglers, r->count, p->grad_accum, &dp);
-    LT_TRY(lt_data_parallel_new(&p->dp, r->comm, c->params, p->tape, &dp));
-    return lt_stragglers_new(&p->stragglers, c->stragglers, p->dp, r->comm, p->grad_accum);
+    LT_TRY(lt_stragglers_check(c->stragglers, r->count, c->grad_accum));
+    lt_stragglers_set_dp_config(c->stragglers, r->count, c->grad_accum, &dp);
+    LT_TRY(lt_data_parallel_new(&p->loop.dp, r->comm, c->params, p->loop.tape, &dp));
+    return lt_stragglers_new(&p->loop.stragglers, c->stragglers, p->loop.dp, r->comm,
+                             c->grad_accum);
 }
 
 static lt_status open_ranks(parts *p)
 {
     lt_ranks *r = &p->ranks;
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
     if (!r->comm && (c->local_steps || c->stragglers))
         return lt_fail(LT_E_ARG, "train: %s needs at least 2 ranks",
                        c->local_steps ? "local_steps" : "stragglers");
@@ -102,7 +87,7 @@ static lt_status open_ranks(parts *p)
             "train: local_steps and an averaging optimizer (lt_optim_start_averaging()) contradict each other");
     if (c->local_steps) {
         LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
-        LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));
+        LT_TRY(lt_local_steps_new(&p->loop.local, r->comm, &r->nodes, c->params, c->local_steps));
     }
     return open_parallel(p);
 }
@@ -110,7 +95,7 @@ static lt_status open_ranks(parts *p)
 /* Opens the training loader. An epoch is a whole number of steps; remaining samples are skipped. */
 static lt_status open_input(parts *p)
 {
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
     lt_train_input *in = &p->input;
     lt_loader_config loader = c->loader;
     const int64_t limit = loader.limit, all = lt_dataset_count(c->train);
@@ -121,14 +106,14 @@ static lt_status open_input(parts *p)
     in->unit = c->task.ops->unit;
     in->train = c->train;
     in->val = c->val ? c->val : c->train;
-    in->batches_per_epoch = batches / p->grad_accum * p->grad_accum;
+    in->batches_per_epoch = batches / c->grad_accum * c->grad_accum;
     if (!in->batches_per_epoch)
         return lt_fail(LT_E_ARG,
                        "train: %lld samples are fewer than a step of %d x %lld on %d ranks takes",
-                       (long long)count, loader.batch, (long long)p->grad_accum, p->ranks.count);
+                       (long long)count, loader.batch, (long long)c->grad_accum, p->ranks.count);
     loader.rank = p->ranks.rank;
     loader.size = p->ranks.count;
-    loader.grad_accum = p->grad_accum;
+    loader.grad_accum = c->grad_accum;
     loader.drop_last = true;
     loader.max_batches = in->batches_per_epoch;
     LT_TRY(lt_train_input_check_ranks(in, &p->ranks));
@@ -137,196 +122,97 @@ static lt_status open_input(parts *p)
 
 static lt_status open_schedule(parts *p)
 {
-    const lt_train_config *c = p->config;
-    p->schedule = c->schedule;
-    p->schedule.steps_per_epoch = p->input.batches_per_epoch / p->grad_accum;
-    p->total_steps = lt_schedule_steps(&p->schedule, c->max_steps, p->state.offset);
-    if (p->total_steps < 1)
+    const lt_train_config *c = &p->config;
+    p->loop.schedule = c->schedule;
+    p->loop.schedule.steps_per_epoch = p->input.batches_per_epoch / c->grad_accum;
+    p->loop.total_steps = lt_schedule_steps(&p->loop.schedule, c->max_steps, p->state.offset);
+    if (p->loop.total_steps < 1)
         return lt_fail(LT_E_ARG, "train: schedule.epochs %g and max_steps 0 give no step",
                        c->schedule.epochs);
-    return lt_schedule_check(&p->schedule);
-}
-
-static lt_checkpoint_contents list_checkpoint_contents(const parts *p)
-{
-    const lt_train_config *c = p->config;
-    lt_checkpoint_contents all = {.params = c->params,
-                                  .optim = c->optim,
-                                  .comm = c->comm,
-                                  .local = p->local,
-                                  .dp = p->dp,
-                                  .metadata = c->metadata,
-                                  .metadata_count = c->metadata_count};
-    lt_train_state_add_averages(&p->state, &all);
-    return all;
-}
-
-static lt_status open_state(parts *p)
-{
-    const lt_train_config *c = p->config;
-    const lt_checkpoint_contents all = list_checkpoint_contents(p);
-    lt_checkpoint_state *now = &p->state.now;
-    lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
-                         p->grad_accum);
-    lt_train_state_set_fingerprint(&p->state, c->train);
-    now->seed = c->loader.seed;
-    now->reproducible = lt_device_is_reproducible(c->device);
-    p->state.save_top = c->save_top < LT_CHECKPOINT_TOP ? c->save_top : LT_CHECKPOINT_TOP;
-    if (c->gradient_noise)
-        lt_train_enable_noise_scale(&p->state);
-    now->threads = lt_device_threads(c->device);
-    if (p->state.folder[0]) {
-        const int64_t batches = p->input.batches_per_epoch;
-        LT_TRY(lt_train_state_check_data(&p->state, c->data_may_change));
-        LT_TRY(lt_train_state_check(&p->state, &p->ranks, p->grad_accum, batches));
-        LT_TRY(lt_train_state_load(&p->state, &all, &p->ranks, p->grad_accum, batches));
-    }
-    LT_TRY(lt_train_state_init_loss_scale(&p->state, c->optim, c->dtype == LT_F16));
-    return now->run[0] ? LT_OK : lt_run_new_id(now->run);
-}
-
-static lt_status open_step(parts *p)
-{
-    const lt_train_config *c = p->config;
-    const lt_train_step_config step = {.device = c->device,
-                                       .tape = p->tape,
-                                       .params = c->params,
-                                       .optim = c->optim,
-                                       .task = c->task,
-                                       .ema = p->local ? NULL : p->state.ema,
-                                       .comm = c->comm,
-                                       .dp = p->dp,
-                                       .group = p->local ? lt_local_steps_comm(p->local) : NULL,
-                                       .share = c->share,
-                                       .pass = pass_of(c, LT_PASS_TRAIN),
-                                       .grad_accum = p->grad_accum,
-                                       .stragglers = p->stragglers,
-                                       .gradient_noise = c->gradient_noise,
-                                       .graph = c->graph,
-                                       .next = lt_train_input_next,
-                                       .next_context = &p->input,
-                                       .stop = c->stop,
-                                       .stop_context = c->context};
-    return lt_train_step_new(&p->step, &step);
+    return lt_schedule_check(&p->loop.schedule);
 }
 
 static lt_status open_run(parts *p)
 {
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
     lt_run_config run = {.progress = c->progress};
     lt_train_fill_run_config(&run, &p->labels, c->task.ops, &p->state, &p->ranks,
-                             p->schedule.steps_per_epoch, p->total_steps);
-    LT_TRY(lt_run_open(&p->run, c->output, &run));
+                             p->loop.schedule.steps_per_epoch, p->loop.total_steps);
+    LT_TRY(lt_run_open(&p->loop.run, c->output, &run));
     if (p->state.folder[0])
-        LT_TRY(lt_train_log_resume(p->run, &p->state, p->total_steps, &p->ranks, c->output, ""));
-    return lt_train_stats_open_file(&p->stats, p->run, p->state.now.run);
-}
-
-static lt_status open_optim_stats(parts *p)
-{
-    const lt_train_config *c = p->config;
-    const lt_optim_stats_config stats = {.optim = c->optim,
-                                         .params = c->params,
-                                         .every = c->optim_stats,
-                                         .pattern = c->optim_stats_pattern,
-                                         .patterns = c->optim_stats_patterns,
-                                         .rank = p->ranks.rank};
-    return lt_optim_stats_new(&p->stats.optim, &stats);
+        LT_TRY(lt_train_log_resume(p->loop.run, &p->state, p->loop.total_steps, &p->ranks,
+                                   c->output, ""));
+    return lt_train_stats_open_file(&p->loop.stats, p->loop.run, p->state.now.run);
 }
 
 static lt_status open_parts(parts *p)
 {
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
+    lt_train_loop *l = &p->loop;
     LT_TRY(check_config(c));
-    LT_TRY(lt_hooks_add(&p->hooks, c->hooks));
-    LT_TRY(lt_hooks_add_registered(&p->hooks));
-    p->grad_accum = c->grad_accum ? c->grad_accum : 1;
-    LT_TRY(lt_tape_new(&p->tape, c->device));
+    LT_TRY(lt_hooks_add(&l->hooks, c->hooks));
+    LT_TRY(lt_hooks_add_registered(&l->hooks));
+    LT_TRY(lt_tape_new(&l->tape, c->device));
     LT_TRY(lock_and_find_checkpoint(p));
     LT_TRY(open_ranks(p));
     LT_TRY(open_input(p));
     if (c->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&p->state, c->params, c->ema_decay));
     LT_TRY(lt_train_state_open_iterates(&p->state, c->params, c->optim));
-    LT_TRY(open_state(p));
+    lt_train_loop_begin_state(l);
+    LT_TRY(lt_train_loop_load_state(l));
     LT_TRY(open_schedule(p));
-    LT_TRY(open_step(p));
-    LT_TRY(open_optim_stats(p));
+    LT_TRY(lt_train_loop_open_step(l));
+    LT_TRY(lt_train_loop_open_stats(l));
     return open_run(p);
 }
 
-static lt_evaluator evaluator_of(parts *p)
+static lt_status run_loop(parts *p)
 {
-    const lt_train_config *c = p->config;
+    const lt_train_config *c = &p->config;
     lt_loader_config loader = {.transform = c->loader.transform,
                                .batch = c->loader.batch,
                                .threads = c->loader.threads,
                                .max_bad = c->loader.max_bad,
                                .limit = c->loader.limit};
     loader.transform.augment = LT_AUGMENT_NONE;
-    return (lt_evaluator){.device = c->device,
-                          .tape = p->tape,
-                          .task = c->task,
-                          .pass = pass_of(c, LT_PASS_EVAL),
-                          .loader = loader,
-                          .ranks = &p->ranks,
-                          .optim = c->optim,
-                          .share = c->share,
-                          .run = p->run,
-                          .stop = c->stop,
-                          .context = c->context};
-}
-
-static lt_status run_loop(parts *p)
-{
-    const lt_train_config *c = p->config;
-    const lt_train_loop loop = {.step = p->step,
-                                .input = &p->input,
-                                .state = &p->state,
-                                .hooks = &p->hooks,
-                                .ranks = &p->ranks,
-                                .run = p->run,
-                                .dp = p->dp,
-                                .local = p->local,
-                                .stragglers = p->stragglers,
-                                .stats = &p->stats,
-                                .schedule = &p->schedule,
-                                .evaluator = evaluator_of(p),
-                                .evaluated = p->input.val,
-                                .parts = list_checkpoint_contents(p),
-                                .output = c->output,
-                                .total_steps = p->total_steps,
-                                .grad_accum = p->grad_accum,
-                                .eval_every = c->eval_every,
-                                .checkpoint_every = c->checkpoint_every,
-                                .keep = c->keep,
-                                .clip_norm = c->clip_norm,
-                                .target = c->target,
-                                .skip_nan = c->skip_nan,
-                                .is_scaled = c->dtype == LT_F16};
-    return lt_train_loop_run(&loop);
+    p->loop.evaluated = p->input.val;
+    p->loop.evaluator = (lt_evaluator){.device = c->device,
+                                       .tape = p->loop.tape,
+                                       .task = c->task,
+                                       .pass = lt_train_pass(c, LT_PASS_EVAL),
+                                       .loader = loader,
+                                       .ranks = &p->ranks,
+                                       .optim = c->optim,
+                                       .share = c->share,
+                                       .run = p->loop.run,
+                                       .stop = c->stop,
+                                       .context = c->context};
+    return lt_train_loop_run(&p->loop);
 }
 
 static void close_parts(parts *p, lt_status failure)
 {
     lt_ranks_abort_others(&p->ranks, failure);
-    lt_run_close(&p->run);
+    lt_run_close(&p->loop.run);
     lt_loader_free(&p->input.loader);
-    lt_train_stats_close(&p->stats);
-    lt_train_step_free(&p->step);
+    lt_train_loop_close(&p->loop);
     lt_train_state_close(&p->state);
-    lt_stragglers_free(&p->stragglers);
-    lt_data_parallel_free(&p->dp);
-    lt_local_steps_free(&p->local);
+    lt_stragglers_free(&p->loop.stragglers);
+    lt_data_parallel_free(&p->loop.dp);
+    lt_local_steps_free(&p->loop.local);
     lt_tensor_free(&p->ranks.sums);
     lt_nodes_clear(&p->ranks.nodes);
-    lt_tape_free(&p->tape);
+    lt_tape_free(&p->loop.tape);
     lt_run_lock_close(&p->lock);
 }
 
 lt_status lt_train(const lt_train_config *config, lt_train_end *end)
 {
-    parts p = {.config = config, .ranks = LT_RANKS_ALONE};
+    parts p = {.config = *config, .ranks = LT_RANKS_ALONE};
+    p.config.grad_accum = config->grad_accum ? config->grad_accum : 1;
+    p.loop = (lt_train_loop){
+        .config = &p.config, .ranks = &p.ranks, .input = &p.input, .state = &p.state};
     if (config->comm) /* before anything can fail, so that the other ranks are aborted */
         lt_ranks_join(&p.ranks, config->comm);
     lt_status st = open_parts(&p);
@@ -338,7 +224,7 @@ lt_status lt_train(const lt_train_config *config, lt_train_end *end)
                               .best = p.state.now.best,
                               .best_step = p.state.now.best_step,
                               .stopped = p.ranks.stop,
-                              .ended_by = p.hooks.ended_by};
+                              .ended_by = p.loop.hooks.ended_by};
     char why[MESSAGE];
     snprintf(why, sizeof why, "%s", lt_error_message());
     close_parts(&p, st);

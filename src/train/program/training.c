@@ -16,52 +16,11 @@ typedef struct training {
     lt_trainer t;
     trainer_shared shared;
     trainer_watching watching;
-    lt_schedule schedule;
-    lt_train_step *step;
-    int64_t total_steps;
-    lt_hooks hooks;
-    lt_train_stats stats;
+    lt_train_config config;
+    lt_metadata metadata[LT_TRAINER_METADATA];
+    lt_train_loop loop;
     early_stop early_stop, plateau;
 } training;
-
-/* --- Checkpoints --- */
-
-/* Returns the parts of checkpoints. entry: memory for the metadata of the weights; must outlive the parts. */
-static lt_checkpoint_contents list_checkpoint_contents(const training *w,
-                                                       lt_metadata entry[LT_TRAINER_METADATA])
-{
-    const lt_trainer *t = &w->t;
-    const lt_trainer_program *p = t->line.program;
-    lt_checkpoint_contents parts = {.params = &t->model.params,
-                                    .optim = t->optim,
-                                    .comm = t->ranks.comm,
-                                    .local = w->shared.local,
-                                    .dp = w->shared.dp,
-                                    .metadata = entry,
-                                    .metadata_count =
-                                        p->metadata ? p->metadata(t->line.context, t, entry) : 0};
-    lt_train_state_add_averages(&t->state, &parts);
-    return parts;
-}
-
-/* Loads state, model, optimizer and averages from the checkpoint of --resume, if there is one. */
-static lt_status load_checkpoint(training *w)
-{
-    lt_trainer *t = &w->t;
-    lt_train_state *s = &t->state;
-    const lt_trainer_program *p = t->line.program;
-    const arguments *a = &t->line.args;
-    const int64_t passes = a->training.grad_accum, batches = t->input.batches_per_epoch;
-    lt_metadata entry[LT_TRAINER_METADATA];
-    const lt_checkpoint_contents parts = list_checkpoint_contents(w, entry);
-    if (!s->folder[0])
-        return LT_OK;
-    if (p->check_metadata) /* before the data check: other classes mean other data, too */
-        LT_TRY(p->check_metadata(t->line.context, t, t->model.weights));
-    LT_TRY(lt_train_state_check_data(s, a->output.data_changed == DATA_CHANGED_CONTINUE));
-    LT_TRY(lt_train_state_check(s, &t->ranks, passes, batches));
-    return lt_train_state_load(s, &parts, &t->ranks, passes, batches);
-}
 
 /* --- Opening --- */
 
@@ -80,94 +39,80 @@ static lt_status open_optimizer(lt_trainer *t, trainer_shared *s)
     return t->state.ema ? lt_optim_shard_ema(t->optim, t->state.ema) : LT_OK;
 }
 
-/* Starts the state of a new run, with the network's facts for state.json. */
-static void begin_state(lt_trainer *t)
+/* Returns the settings of the command line, for the opened parts. */
+static lt_train_config config_of(lt_trainer *t)
 {
     const arguments *a = &t->line.args;
+    const output_options *o = &a->output;
+    const lt_trainer_program *p = t->line.program;
+    const lt_pass pass = lt_trainer_pass(t, true);
+    return (lt_train_config){.device = t->model.device,
+                             .params = &t->model.params,
+                             .optim = t->optim,
+                             .task = lt_trainer_task(t),
+                             .train = t->input.train,
+                             .loader = {.batch = (int)a->batch_size, .seed = pass.seed},
+                             .grad_accum = a->training.grad_accum,
+                             .dtype = pass.dtype,
+                             .graph = a->machine.graph && !t->ranks.mesh && !a->ranks.shard_params,
+                             .gradient_noise = a->training.gradient_noise,
+                             .optim_stats = o->optim_stats,
+                             .optim_stats_pattern = (const char *const *)o->optim_stats_params.item,
+                             .optim_stats_patterns = o->optim_stats_params.count,
+                             .clip_norm = a->training.clip_grad,
+                             .skip_nan = a->training.on_nan == ON_NAN_SKIP,
+                             .eval_every = a->evaluation.eval_every,
+                             .checkpoint_every = o->checkpoint_every,
+                             .keep = (int)o->keep,
+                             .save_top = (int)o->save_top,
+                             .target = p->target ? p->target(t->line.context) : 0,
+                             .output = o->output,
+                             .data_may_change = o->data_changed == DATA_CHANGED_CONTINUE,
+                             .stop = lt_signals_seen};
+}
+
+/* Starts the state of a new run, with the network's facts for state.json, or loads the checkpoint of --resume. */
+static lt_status open_state(training *w)
+{
+    lt_trainer *t = &w->t;
+    const arguments *a = &t->line.args;
     const family_choice *c = &t->line.choice;
-    lt_train_state *s = &t->state;
-    lt_train_state_begin(s, t->line.program->task, t->optim, &t->ranks, a->batch_size,
-                         a->training.grad_accum);
-    if (a->training.gradient_noise)
-        lt_train_enable_noise_scale(s);
-    lt_train_state_set_fingerprint(s, t->input.train);
-    s->now.seed = (uint64_t)a->training.seed;
-    s->save_top = (int)a->output.save_top;
-    s->now.threads = lt_device_threads(t->model.device);
-    s->now.reproducible = lt_device_is_reproducible(t->model.device);
-    s->now.facts = 3;
-    s->now.fact[0] = (lt_checkpoint_fact){.key = "arch"};
-    snprintf(s->now.fact[0].text, LT_CHECKPOINT_NAME, "%s", lt_family_arch(c));
-    s->now.fact[1] =
+    const lt_trainer_program *p = t->line.program;
+    lt_checkpoint_state *now = &t->state.now;
+    lt_train_loop_begin_state(&w->loop);
+    now->facts = 3;
+    now->fact[0] = (lt_checkpoint_fact){.key = "arch"};
+    snprintf(now->fact[0].text, LT_CHECKPOINT_NAME, "%s", lt_family_arch(c));
+    now->fact[1] =
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = c->spec.classes};
-    s->now.fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
-    lt_family_format_facts(c, s->now.fact[2].text, LT_CHECKPOINT_NAME);
+    now->fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
+    lt_family_format_facts(c, now->fact[2].text, LT_CHECKPOINT_NAME);
     if (a->groups.mup)
-        s->now.fact[s->now.facts++] = (lt_checkpoint_fact){
+        now->fact[now->facts++] = (lt_checkpoint_fact){
             .key = "mup", .later = true, .is_number = true, .number = a->groups.mup};
     if (*t->input.val_split) {
-        lt_checkpoint_fact *f = &s->now.fact[s->now.facts++];
+        lt_checkpoint_fact *f = &now->fact[now->facts++];
         *f = (lt_checkpoint_fact){.key = "val_split", .later = true};
         snprintf(f->text, sizeof f->text, "%s", t->input.val_split);
     }
+    if (t->state.folder[0] && p->check_metadata) /* before the data: other classes are other data */
+        LT_TRY(p->check_metadata(t->line.context, t, t->model.weights));
+    return lt_train_loop_load_state(&w->loop);
 }
 
 /* Lists the hooks of the run: the caller's, --early-stop, --sched plateau, registered ones. */
 static lt_status open_hooks(training *w, const lt_train_hooks *own)
 {
     const command_line *line = &w->t.line;
-    LT_TRY(lt_hooks_add(&w->hooks, own));
+    LT_TRY(lt_hooks_add(&w->loop.hooks, own));
     LT_TRY(lt_early_stop_open(&w->early_stop, &line->args.evaluation, line->program->task));
     if (w->early_stop.hooks.before_run)
-        LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
+        LT_TRY(lt_hooks_add(&w->loop.hooks, &w->early_stop.hooks));
     LT_TRY(lt_plateau_open(&w->plateau, &line->args.schedule, &line->args.evaluation,
-                           line->program->task, &w->schedule));
+                           line->program->task, &w->loop.schedule));
     if (w->plateau.hooks.before_run)
-        LT_TRY(lt_hooks_add(&w->hooks, &w->plateau.hooks));
-    return lt_hooks_add_registered(&w->hooks);
-}
-
-static lt_status open_optim_stats(training *w)
-{
-    const lt_trainer *t = &w->t;
-    const output_options *o = &t->line.args.output;
-    const lt_optim_stats_config c = {.optim = t->optim,
-                                     .params = &t->model.params,
-                                     .every = o->optim_stats,
-                                     .pattern = (const char *const *)o->optim_stats_params.item,
-                                     .patterns = o->optim_stats_params.count,
-                                     .rank = t->ranks.rank};
-    const lt_status st = lt_optim_stats_new(&w->stats.optim, &c);
-    w->t.ranks.same_failure = st == LT_E_ARG;
-    return st;
-}
-
-static lt_status open_step(training *w)
-{
-    lt_trainer *t = &w->t;
-    const arguments *a = &t->line.args;
-    const trainer_shared *s = &w->shared;
-    const lt_train_step_config c = {
-        .device = t->model.device,
-        .tape = t->model.tape,
-        .params = &t->model.params,
-        .optim = t->optim,
-        .task = lt_trainer_task(t),
-        .ema = s->local ? NULL : t->state.ema, /* otherwise it follows outer steps */
-        .comm = t->ranks.comm,
-        .dp = s->dp,
-        .mesh = t->ranks.mesh,
-        .group = s->local ? lt_local_steps_comm(s->local) : NULL,
-        .share = s->share,
-        .pass = lt_trainer_pass(t, true),
-        .grad_accum = a->training.grad_accum,
-        .stragglers = s->stragglers,
-        .gradient_noise = a->training.gradient_noise,
-        .graph = a->machine.graph && !t->ranks.mesh && !a->ranks.shard_params,
-        .next = lt_train_input_next,
-        .next_context = &t->input,
-        .stop = lt_signals_seen};
-    return lt_train_step_new(&w->step, &c);
+        LT_TRY(lt_hooks_add(&w->loop.hooks, &w->plateau.hooks));
+    return lt_hooks_add_registered(&w->loop.hooks);
 }
 
 static lt_status open_training(training *w)
@@ -175,30 +120,40 @@ static lt_status open_training(training *w)
     lt_trainer *t = &w->t;
     const arguments *a = &t->line.args;
     lt_train_input *in = &t->input;
-    lt_train_state *s = &t->state;
+    lt_train_loop *l = &w->loop;
     LT_TRY(lt_trainer_count_batches(&in->batches_per_epoch, &t->line, lt_dataset_count(in->train),
                                     t->ranks.data_count));
     LT_TRY(lt_params_freeze(&t->model.params, &a->groups.freeze, a->groups.freeze_bn));
     LT_TRY(lt_trainer_open_parallel(&w->shared, &t->line, &t->ranks, &t->model));
     LT_TRY(open_optimizer(t, &w->shared));
-    begin_state(t);
+    w->config = config_of(t);
+    l->config = &w->config;
+    l->ranks = &t->ranks;
+    l->input = in;
+    l->state = &t->state;
+    l->tape = t->model.tape;
+    l->dp = w->shared.dp;
+    l->local = w->shared.local;
+    l->stragglers = w->shared.stragglers;
     /* Opens the run folder last: a run that cannot resume leaves it unchanged. */
-    LT_TRY(load_checkpoint(w));
-    LT_TRY(lt_schedule_open(&w->schedule, &w->total_steps, &a->schedule, &a->training, a->optim.lr,
-                            in->batches_per_epoch / a->training.grad_accum, s->offset));
+    LT_TRY(open_state(w));
+    LT_TRY(lt_schedule_open(&l->schedule, &l->total_steps, &a->schedule, &a->training, a->optim.lr,
+                            in->batches_per_epoch / a->training.grad_accum, t->state.offset));
     lt_optim_release_params(t->optim); /* all ranks have loaded all weights */
-    LT_TRY(lt_train_state_init_loss_scale(s, t->optim, a->training.amp == AMP_F16));
     LT_TRY(lt_trainer_settle_recompute(t));
+    w->config.recompute = lt_trainer_pass(t, true).recompute;
     LT_TRY(lt_trainer_check_memory(t));
     const lt_loader_config loader = lt_trainer_train_loader_config(t);
     LT_TRY(lt_loader_new(&in->loader, in->train, t->model.device, &loader));
     LT_TRY(lt_trainer_open_device_share(&w->shared, t));
-    LT_TRY(open_step(w));
-    LT_TRY(open_optim_stats(w));
-    if (!s->now.run[0])
-        LT_TRY(lt_run_new_id(s->now.run));
-    LT_TRY(lt_trainer_open_run(t, w->total_steps));
-    return lt_train_stats_open_file(&w->stats, t->output.run, s->now.run);
+    w->config.share = w->shared.share;
+    LT_TRY(lt_train_loop_open_step(l));
+    const lt_status st = lt_train_loop_open_stats(l);
+    t->ranks.same_failure = st == LT_E_ARG;
+    LT_TRY(st);
+    LT_TRY(lt_trainer_open_run(t, l->total_steps));
+    l->run = t->output.run;
+    return lt_train_stats_open_file(&l->stats, l->run, t->state.now.run);
 }
 
 void lt_trainer_close(lt_trainer *t)
@@ -218,8 +173,7 @@ void lt_trainer_close(lt_trainer *t)
 
 static void close_training(training *w)
 {
-    lt_train_stats_close(&w->stats);
-    lt_train_step_free(&w->step);
+    lt_train_loop_close(&w->loop);
     lt_train_state_close(&w->t.state);
     lt_optim_free(&w->t.optim);
     lt_trainer_close_shared(&w->shared);
@@ -254,44 +208,20 @@ static lt_status run_loop(training *w)
 {
     lt_trainer *t = &w->t;
     const arguments *a = &t->line.args;
-    const output_options *o = &a->output;
     const lt_trainer_program *p = t->line.program;
-    lt_metadata entry[LT_TRAINER_METADATA];
+    lt_train_loop *l = &w->loop;
     lt_update_bn statistics;
-    const bool updates_bn = lt_trainer_update_bn_config(t, w->shared.dp, &statistics);
-    const lt_train_loop loop = {
-        .step = w->step,
-        .input = &t->input,
-        .state = &t->state,
-        .hooks = &w->hooks,
-        .ranks = &t->ranks,
-        .run = t->output.run,
-        .dp = w->shared.dp,
-        .local = w->shared.local,
-        .stragglers = w->shared.stragglers,
-        .stats = &w->stats,
-        .schedule = &w->schedule,
-        .evaluator = lt_trainer_evaluator(t, w->shared.share),
-        .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,
-        .update_bn = updates_bn ? &statistics : NULL,
-        .parts = list_checkpoint_contents(w, entry),
-        .output = o->output,
-        .total_steps = w->total_steps,
-        .grad_accum = a->training.grad_accum,
-        .eval_every = a->evaluation.eval_every,
-        .checkpoint_every = o->checkpoint_every,
-        .hash_every = o->hash_every,
-        .keep = (int)o->keep,
-        .clip_norm = a->training.clip_grad,
-        .target = p->target ? p->target(t->line.context) : 0,
-        .skip_nan = a->training.on_nan == ON_NAN_SKIP,
-        .is_scaled = a->training.amp == AMP_F16,
-        .ahead = (lt_run_ahead)a->machine.run_ahead,
-        .step_values = fill_step_metrics,
-        .begin_epoch = begin_epoch,
-        .context = w,
-    };
-    return lt_train_loop_run(&loop);
+    l->update_bn = lt_trainer_update_bn_config(t, l->dp, &statistics) ? &statistics : NULL;
+    l->evaluator = lt_trainer_evaluator(t, w->shared.share);
+    l->evaluated = a->loader.overfit_batches ? t->input.train : t->input.val;
+    l->parts.metadata = w->metadata;
+    l->parts.metadata_count = p->metadata ? p->metadata(t->line.context, t, w->metadata) : 0;
+    l->hash_every = a->output.hash_every;
+    l->ahead = (lt_run_ahead)a->machine.run_ahead;
+    l->step_values = fill_step_metrics;
+    l->begin_epoch = begin_epoch;
+    l->context = w;
+    return lt_train_loop_run(l);
 }
 
 static void log_model_description(lt_trainer *t)
@@ -305,7 +235,7 @@ static lt_status train(training *w)
     lt_trainer *t = &w->t;
     const arguments *a = &t->line.args;
     LT_TRY(open_training(w));
-    LT_TRY(lt_trainer_summary(t, w->total_steps));
+    LT_TRY(lt_trainer_summary(t, w->loop.total_steps));
     lt_trainer_note_limits(t);
     if (a->weights)
         log_model_description(t);
