@@ -25,7 +25,8 @@ struct lt_heartbeat {
     pthread_t thread;
 };
 
-void lt_heartbeat_send(int rank, long long count)
+/* Sends one heartbeat. */
+static void send_heartbeat(int rank, long long count)
 {
     char text[64];
     const int bytes = snprintf(text, sizeof text, "\001beat %d %lld\n", rank, count);
@@ -48,7 +49,7 @@ static void *send_heartbeats(void *context)
 {
     const lt_heartbeat *b = context;
     do
-        lt_heartbeat_send(b->rank, atomic_load(b->progress));
+        send_heartbeat(b->rank, atomic_load(b->progress));
     while (times_out(b->stop[0], b->interval));
     return NULL;
 }
@@ -83,7 +84,7 @@ void lt_heartbeat_close(lt_heartbeat **beat_)
     close(b->stop[1]);
     pthread_join(b->thread, NULL);
     close(b->stop[0]);
-    lt_heartbeat_send(b->rank, LT_HEARTBEAT_END);
+    send_heartbeat(b->rank, LT_HEARTBEAT_END);
     lt_free(b);
 }
 
@@ -94,8 +95,8 @@ static void watch_process(pid_t process, int pidfd, int rank, double interval)
         signal(ignored[i], SIG_IGN); /* outlives the watched process, which may shut down slowly */
     while (!lt_os_process_wait(pidfd, process, interval))
         if (!lt_os_is_stopped(process))
-            lt_heartbeat_send(rank, LT_HEARTBEAT_ALIVE);
-    lt_heartbeat_send(rank, LT_HEARTBEAT_END);
+            send_heartbeat(rank, LT_HEARTBEAT_ALIVE);
+    send_heartbeat(rank, LT_HEARTBEAT_END);
 }
 
 lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
@@ -103,7 +104,7 @@ lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
     int pidfd;
     if (!lt_os_process_open(&pidfd, process))
         return lt_fail(LT_E_IO, "heartbeat: pidfd_open: %s", strerror(errno));
-    lt_heartbeat_send(rank, 0);
+    send_heartbeat(rank, 0);
     /* Double fork, so that the program that this process executes has no unknown child. */
     const pid_t child = fork();
     if (!child) {

@@ -16,8 +16,6 @@ enum { LT_HEARTBEAT_ALIVE = -1, LT_HEARTBEAT_END = -2 };
 
 typedef struct lt_heartbeat lt_heartbeat;
 
-/* Sends one heartbeat. */
-void lt_heartbeat_send(int rank, long long count);
 /* Starts a thread that sends *progress (borrowed) every `interval` seconds. Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_heartbeat_open(lt_heartbeat **out, int rank, double interval,
                                           const atomic_llong *progress);

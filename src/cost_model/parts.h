@@ -17,16 +17,10 @@ typedef struct lt_system {
     double slow;  /* slowdown against the profile, as ranks share cores */
 } lt_system;
 
-/* Checks the inputs of a prediction and applies defaults. Errors: LT_E_ARG, naming the field. */
-LT_MUST_CHECK lt_status lt_system_init(lt_system *out, const lt_plan_profile *profile,
-                                       const lt_plan_machine *machine, const lt_plan_setup *setup);
-
 /* Returns the seconds of forward and backward of one micro-batch on a rank. */
 double lt_system_micro_batch_seconds(const lt_system *s);
 /* Returns the number of ranks (owners) over which the optimizer's state is sharded. */
 int lt_system_owner_count(const lt_system *s);
-/* Returns the number of updates between root refreshes; INFINITY without refreshes. */
-double lt_system_refresh_interval(const lt_system *s);
 /* Work of one owner of optimizer state: seconds of an update and of a root refresh, elements that it sends. */
 typedef struct lt_system_owner {
     double update, refresh, elements;

@@ -165,8 +165,9 @@ static void scale_for_shared_cores(lt_system *s)
     s->cluster.wake *= s->slow;
 }
 
-lt_status lt_system_init(lt_system *out, const lt_plan_profile *profile,
-                         const lt_plan_machine *machine, const lt_plan_setup *setup)
+/* Checks the inputs of a prediction and applies defaults. Errors: LT_E_ARG, naming the field. */
+static lt_status init_system(lt_system *out, const lt_plan_profile *profile,
+                             const lt_plan_machine *machine, const lt_plan_setup *setup)
 {
     lt_system s = {.profile = profile, .machine = machine, .setup = setup};
     LT_TRY(check_profile(profile));
@@ -241,7 +242,7 @@ lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_profile *profile,
 {
     lt_system s;
     lt_system_owner *owner = NULL;
-    LT_TRY(lt_system_init(&s, profile, machine, setup));
+    LT_TRY(init_system(&s, profile, machine, setup));
     lt_status st = lt_system_assign_blocks(&owner, &s);
     if (!st)
         st = add_up_step_cost(out, &s, owner);

@@ -16,7 +16,8 @@ int lt_system_owner_count(const lt_system *s)
     return s->setup->exchange.scheme == LT_COST_LOCAL_STEPS ? s->cluster.per_node : s->setup->ranks;
 }
 
-double lt_system_refresh_interval(const lt_system *s)
+/* Returns the number of updates between root refreshes; INFINITY without refreshes. */
+static double refresh_interval(const lt_system *s)
 {
     return s->setup->frequency ? s->setup->frequency : (double)INFINITY;
 }
@@ -34,8 +35,7 @@ static lt_status choose_owners(deal *d, const lt_system *s, int owners)
     const lt_plan_profile *p = s->profile;
     const double ns = 1e9;
     for (size_t i = 0; i < p->blocks; i++)
-        d->cost[i] = llround(
-            ns * (p->block[i].update + p->block[i].refresh / lt_system_refresh_interval(s)));
+        d->cost[i] = llround(ns * (p->block[i].update + p->block[i].refresh / refresh_interval(s)));
     LT_TRY(lt_assign(d->cost, p->blocks, owners, d->owner));
     return lt_assign_improve(d->cost, p->blocks, owners, d->owner);
 }
@@ -129,5 +129,5 @@ double lt_system_update_seconds(const lt_system_owner *owner, const lt_system *s
         all += owner[r].elements;
     }
     *share = all > 0 ? most / all : 1.0 / owners;
-    return plain + (whole - plain) / lt_system_refresh_interval(s);
+    return plain + (whole - plain) / refresh_interval(s);
 }

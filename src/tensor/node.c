@@ -78,7 +78,8 @@ static bool can_recompute(const lt_tensor *handle)
     return handle->tape->pass.recompute && handle->producer && handle->producer->op->recomputable;
 }
 
-void lt_handle_free_if_idle(lt_tensor *handle)
+/* Frees a handle's memory if it was dropped and nothing needs it any more. */
+static void free_if_idle(lt_tensor *handle)
 {
     bool idle = !handle->producer || (handle->producer->op->backward_ignores & LT_IGNORES_OUT);
     if (handle->dropped && ((!handle->readers && idle) || can_recompute(handle)))
@@ -106,7 +107,7 @@ static void free_recomputed_inputs(const lt_node *n)
         lt_tensor *x = n->in[i];
         if (x && x->buffer && x->uses == 1 && x->producer && x->producer->op->recomputable
             && (n->op->backward_ignores & LT_IGNORES_IN(i)))
-            lt_handle_free_if_idle(x);
+            free_if_idle(x);
     }
 }
 
@@ -152,7 +153,7 @@ void lt_node_release_inputs(lt_node *node)
     for (int i = 0; i < LT_MAX_INPUTS; i++)
         if (node->in[i]) {
             node->in[i]->readers--;
-            lt_handle_free_if_idle(node->in[i]);
+            free_if_idle(node->in[i]);
         }
 }
 
@@ -181,7 +182,7 @@ void lt_tape_drop(lt_tape *tape, lt_tensor *x)
     if (!x || x->tape != tape)
         return;
     x->dropped = true;
-    lt_handle_free_if_idle(x);
+    free_if_idle(x);
 }
 
 /* Runs the callback of lt_tape_on_param_use(), which loads values that are not in memory. */

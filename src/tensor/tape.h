@@ -42,8 +42,6 @@ lt_tensor *lt_tape_new_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape);
 lt_tensor *lt_tape_new_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dtype);
 /* Allocates a handle's memory. */
 lt_status lt_handle_allocate(lt_tensor *handle);
-/* Frees a handle's memory if it was dropped and nothing needs it any more. */
-void lt_handle_free_if_idle(lt_tensor *handle);
 /* Frees a handle's memory, unless it is kept or belongs to a leaf. */
 void lt_handle_free(lt_tensor *handle);
 void lt_tape_free_scratch(lt_tape *tape);

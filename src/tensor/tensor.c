@@ -7,7 +7,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-uint64_t lt_next_version(void)
+/* Returns a version that no tensor has had. */
+static uint64_t next_version(void)
 {
     static _Atomic uint64_t last;
     return atomic_fetch_add(&last, 1) + 1;
@@ -53,7 +54,7 @@ lt_status lt_tensor_new_meta(lt_tensor **out, lt_device *device, lt_dtype dtype,
     t->device = device;
     t->dtype = dtype;
     t->shape = shape;
-    t->version = lt_next_version();
+    t->version = next_version();
     memcpy(t->stride, stride, sizeof t->stride);
     *out = t;
     return LT_OK;
@@ -188,7 +189,7 @@ lt_view lt_tensor_view(const lt_tensor *tensor)
 void lt_tensor_bump_version(lt_tensor *tensor)
 {
     if (tensor->version)
-        tensor->version = lt_next_version();
+        tensor->version = next_version();
 }
 
 lt_status lt_device_cast(lt_device *device, const lt_view *x, const lt_view *y)

@@ -95,9 +95,6 @@ static inline bool lt_tensor_has_memory(const lt_tensor *tensor)
 /* Returns the tensor that holds a leaf's data: its source, else the tensor itself. */
 const lt_tensor *lt_tensor_storage(const lt_tensor *tensor);
 
-/* Returns a version that no tensor has had. */
-uint64_t lt_next_version(void);
-
 /* Runs the device's cast on whole tensors of one device; any strides. */
 lt_status lt_device_cast(lt_device *device, const lt_view *x, const lt_view *y);
 

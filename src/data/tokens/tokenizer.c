@@ -34,7 +34,7 @@ static lt_status encode_bytes(lt_tokenizer *t, const lt_text_part *text, lt_ids 
     return LT_OK;
 }
 
-lt_status lt_tokenizer_init_bytes(lt_tokenizer *t)
+static lt_status init_bytes(lt_tokenizer *t)
 {
     static const lt_tokenizer_kind bytes = {.encode = encode_bytes, .any_bytes = true};
     t->kind = &bytes;
@@ -51,7 +51,7 @@ lt_status lt_tokenizer_init_bytes(lt_tokenizer *t)
 static lt_status open_kind(lt_tokenizer *t)
 {
     if (!strcmp(t->name, "byte"))
-        return lt_tokenizer_init_bytes(t);
+        return init_bytes(t);
     if (!strncmp(t->name, "char:", strlen("char:")))
         return lt_tokenizer_init_chars(t, t->name + strlen("char:"));
     if (!strncmp(t->name, "gpt2:", strlen("gpt2:")))

@@ -37,8 +37,7 @@ lt_status lt_ids_add(lt_ids *ids, int32_t id);
 lt_status lt_check_utf8(const lt_text_part *text);
 const char *lt_text_part_name(const lt_text_part *text);
 
-/* Initialize t as a byte, character or GPT-2 tokenizer. argument: its name after the colon ("gpt2:FOLDER"). */
-lt_status lt_tokenizer_init_bytes(lt_tokenizer *t);
+/* Initialize t as a character or GPT-2 tokenizer. argument: its name after the colon ("gpt2:FOLDER"). */
 lt_status lt_tokenizer_init_chars(lt_tokenizer *t, const char *argument);
 lt_status lt_tokenizer_init_gpt2(lt_tokenizer *t, const char *argument);
 

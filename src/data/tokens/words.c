@@ -58,7 +58,7 @@ static lt_char_class class_in_table(uint32_t code)
     return is_space(code) ? LT_CHAR_SPACE : LT_CHAR_OTHER;
 }
 
-lt_char_class lt_char_class_of(uint32_t code)
+static lt_char_class char_class_of(uint32_t code)
 {
     return (code | 0x20) - 'a' < 26 ? LT_CHAR_LETTER : class_in_table(code);
 }
@@ -68,7 +68,7 @@ static size_t class_run_bytes(lt_char_class class, const char *text, size_t byte
 {
     size_t at = 0;
     int size;
-    while (at < bytes && lt_char_class_of(lt_utf8_decode(text + at, &size)) == class)
+    while (at < bytes && char_class_of(lt_utf8_decode(text + at, &size)) == class)
         at += (size_t)size;
     return at;
 }
@@ -103,7 +103,7 @@ size_t lt_gpt2_word_bytes(const char *text, size_t bytes)
     const size_t skip = *text == ' ' && bytes > 1, ending = contraction_bytes(text, bytes);
     if (ending)
         return ending;
-    const lt_char_class class = lt_char_class_of(lt_utf8_decode(text + skip, &size));
+    const lt_char_class class = char_class_of(lt_utf8_decode(text + skip, &size));
     return class == LT_CHAR_SPACE ? space_run_bytes(text, bytes)
                                   : skip + class_run_bytes(class, text + skip, bytes - skip);
 }

@@ -12,8 +12,6 @@ typedef enum lt_char_class {
     LT_CHAR_SPACE   /* white space, \s: Unicode's White_Space */
 } lt_char_class;
 
-lt_char_class lt_char_class_of(uint32_t code);
-
 /* Returns the bytes of the first word of a UTF-8 text, which is not empty. */
 size_t lt_gpt2_word_bytes(const char *text, size_t bytes);
 

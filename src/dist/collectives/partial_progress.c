@@ -19,7 +19,8 @@
 /* Tags of a group, above those of its collectives. */
 enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
 
-size_t lt_partial_chunk_offset(const lt_partial *p, const lt_partial_bucket *b, int rank)
+/* Returns the byte offset of a rank's chunk of a bucket. */
+static size_t chunk_offset(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
     const lt_comm_call call = {.elements = b->elements};
     return (size_t)lt_call_chunk_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
@@ -27,7 +28,7 @@ size_t lt_partial_chunk_offset(const lt_partial *p, const lt_partial_bucket *b, 
 
 size_t lt_partial_chunk_bytes(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
-    return lt_partial_chunk_offset(p, b, rank + 1) - lt_partial_chunk_offset(p, b, rank);
+    return chunk_offset(p, b, rank + 1) - chunk_offset(p, b, rank);
 }
 
 static lt_status test_in_flight(const lt_partial *p, lt_channel *c, bool *moved)
@@ -71,7 +72,7 @@ static lt_status send_data(lt_partial *p, lt_partial_pair *l)
     const int peer = l->data_out.peer;
     const size_t rest = lt_partial_chunk_bytes(p, b, peer) - l->out.at;
     const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
-    const char *from = b->in + lt_partial_chunk_offset(p, b, peer) + l->out.at;
+    const char *from = b->in + chunk_offset(p, b, peer) + l->out.at;
     l->out.at += bytes;
     p->count.sent += bytes;
     if (bytes == rest) {
@@ -262,7 +263,7 @@ static int list_terms(const lt_partial *p, const lt_partial_bucket *b, const voi
     for (int r = 0; r < p->size; r++)
         if (p->set[r])
             term[terms++] = r == p->rank
-                                ? b->in + lt_partial_chunk_offset(p, b, r)
+                                ? b->in + chunk_offset(p, b, r)
                                 : b->term + lt_partial_chunk_bytes(p, b, p->rank) * (size_t)r;
     return terms;
 }
@@ -279,8 +280,7 @@ static lt_status sum_terms(lt_partial *p)
         const int64_t count = (int64_t)(bytes / lt_dtype_size(p->config.dtype));
         const int terms = list_terms(p, b, term);
         if (count)
-            lt_reduce_terms(b->out + lt_partial_chunk_offset(p, b, p->rank), term, terms, count,
-                            &call);
+            lt_reduce_terms(b->out + chunk_offset(p, b, p->rank), term, terms, count, &call);
         p->count.used +=
             (uint64_t)(terms - p->set[p->rank]) * lt_partial_chunk_bytes(p, b, p->rank);
     }
@@ -301,7 +301,7 @@ static lt_status post_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, 
     if (!*posted)
         return LT_OK;
     const lt_partial_bucket *b = &p->bucket[at->bucket];
-    char *data = b->out + lt_partial_chunk_offset(p, b, rank) + at->at;
+    char *data = b->out + chunk_offset(p, b, rank) + at->at;
     const size_t rest = lt_partial_chunk_bytes(p, b, rank) - at->at;
     const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
     at->at += bytes;

@@ -78,9 +78,7 @@ typedef struct lt_partial {
     lt_partial_counts count;
 } lt_partial;
 
-/* Byte offset and bytes of a rank's chunk of a bucket. */
-size_t lt_partial_chunk_offset(const lt_partial *partial, const lt_partial_bucket *bucket,
-                               int rank);
+/* Returns the bytes of a rank's chunk of a bucket. */
 size_t lt_partial_chunk_bytes(const lt_partial *partial, const lt_partial_bucket *bucket, int rank);
 
 /* Runs on the progress thread; the context is the lt_partial. */

@@ -43,7 +43,8 @@ lt_status lt_outer_compression_parse(lt_outer_compression *out, const char *text
     return LT_OK;
 }
 
-lt_sparse lt_outer_message_layout(const lt_outer_compression *compression, int64_t elements)
+/* Returns the layout of a message for `elements`. */
+static lt_sparse message_layout(const lt_outer_compression *compression, int64_t elements)
 {
     const int64_t count = lt_sparse_count_selected(compression->density, elements);
     if (compression->values == LT_OUTER_2BIT)
@@ -80,7 +81,7 @@ static void free_workspace(sparse_outer *x)
 static lt_status allocate_workspace(const lt_local_steps *l, sparse_outer *x)
 {
     const int64_t n = l->count[l->local];
-    *x = (sparse_outer){.pack = lt_outer_message_layout(&l->compression, n)};
+    *x = (sparse_outer){.pack = message_layout(&l->compression, n)};
     const size_t bytes = (size_t)x->pack.bytes;
     x->master = lt_alloc(1, lt_tensor_bytes(l->residual));
     x->x = lt_alloc((size_t)n, sizeof *x->x);

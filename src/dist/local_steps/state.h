@@ -57,9 +57,8 @@ LT_MUST_CHECK lt_status lt_local_gather(const lt_local_steps *local, const lt_te
 /* Makes running statistics equal on all ranks. Collective. */
 LT_MUST_CHECK lt_status lt_local_merge_statistics(lt_local_steps *local);
 
-/* sparse.c: parses --outer-compress; returns the layout of a message for `elements`. */
+/* sparse.c: parses --outer-compress. */
 LT_MUST_CHECK lt_status lt_outer_compression_parse(lt_outer_compression *out, const char *text);
-lt_sparse lt_outer_message_layout(const lt_outer_compression *compression, int64_t elements);
 /* Adds change to the error feedback, sends its largest elements and sets change to their mean over groups. Collective
  * among peers. */
 LT_MUST_CHECK lt_status lt_local_allreduce_sparse(lt_local_steps *local);

@@ -136,7 +136,8 @@ void lt_lowrank_orthonormalize(double *p, int64_t rows, int64_t rank)
 
 /* --- Start of the power iteration --- */
 
-void lt_lowrank_draw_row(double *q, int64_t cols, const char *name, int64_t k)
+/* Fills row k of q [rank,cols] with normal random numbers keyed by the parameter's name and k. */
+static void draw_row(double *q, int64_t cols, const char *name, int64_t k)
 {
     lt_rng rng = {.key = lt_rng_name_key((uint64_t)k, LT_STREAM_COMPRESS, name)};
     for (int64_t j = 0; j < cols; j++)
@@ -150,7 +151,7 @@ void lt_lowrank_warm_start(double *q, int64_t rank, int64_t cols, const char *na
         normalize_column_by_max(row, cols, 1, 0);
         sum = column_dot(row, cols, 1, 0, 0);
         if (sum == 0) {
-            lt_lowrank_draw_row(q, cols, name, k);
+            draw_row(q, cols, name, k);
             sum = column_dot(row, cols, 1, 0, 0);
         }
         scale_column(row, cols, 1, 0, 1 / sqrt(sum));

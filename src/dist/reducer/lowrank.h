@@ -25,8 +25,6 @@ void lt_lowrank_reconstruct(const lt_lowrank *m);
  * column that is not finite remains so. */
 void lt_lowrank_orthonormalize(double *p, int64_t rows, int64_t rank);
 
-/* Fills row k of q [rank,cols] with normal random numbers keyed by the parameter's name and k. */
-void lt_lowrank_draw_row(double *q, int64_t cols, const char *name, int64_t k);
 /* Prepares q as the next update's warm start: normalizes its rows, and redraws those that are 0. */
 void lt_lowrank_warm_start(double *q, int64_t rank, int64_t cols, const char *name);
 

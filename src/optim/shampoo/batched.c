@@ -63,7 +63,8 @@ lt_status lt_shampoo_measure_norms(lt_shampoo *s, lt_block_batch batch,
     return be->frobenius(ctx, s->view, 1, &of_one);
 }
 
-lt_status lt_shampoo_multiply_by_root(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
+/* Multiplies: p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
+static lt_status multiply_by_root(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -92,7 +93,7 @@ lt_status lt_shampoo_rotate_to_basis(lt_shampoo *s, lt_block_batch batch, bool b
     if (lt_shampoo_is_before_start(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++)
-        LT_TRY(lt_shampoo_multiply_by_root(s, batch, d, !back));
+        LT_TRY(multiply_by_root(s, batch, d, !back));
     return LT_OK;
 }
 
@@ -122,11 +123,11 @@ lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (d == skip)
             continue;
-        LT_TRY(lt_shampoo_multiply_by_root(s, batch, d, eigen));
+        LT_TRY(multiply_by_root(s, batch, d, eigen));
         if (!eigen)
             continue;
         LT_TRY(scale_by_eigenvalue_powers(s, batch, d));
-        LT_TRY(lt_shampoo_multiply_by_root(s, batch, d, false));
+        LT_TRY(multiply_by_root(s, batch, d, false));
     }
     return LT_OK;
 }

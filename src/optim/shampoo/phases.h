@@ -23,8 +23,6 @@ static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block
     return (const double *)lt_tensor_view(s->norms).data + block;
 }
 
-/* Multiplies: p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
-lt_status lt_shampoo_multiply_by_root(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
 /* Multiplies: p = p times the roots of all dimensions except skip (-1: none). */
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
 /* Rotates p into the eigenbases of all dimensions, or back. */

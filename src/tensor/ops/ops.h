@@ -134,7 +134,6 @@ lt_status lt_op_broadcast_input(lt_node *node, int input, lt_view *view);
 
 /* View tensors of any rank as matrices whose rows are the last dimension. lt_op_as_rows() of an input is a view if
  * strides allow, else a row-major copy in scratch memory. */
-lt_shape lt_op_rows_shape(lt_shape shape);
 lt_status lt_op_as_rows(lt_node *node, const lt_view *x, lt_view *rows);
 /* Returns a tensor as a vector: a view if strides allow, else a copy in scratch memory. */
 lt_status lt_op_as_vector(lt_node *node, const lt_view *x, lt_view *vector);

@@ -24,7 +24,7 @@ lt_status lt_op_infer_same(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-lt_shape lt_op_rows_shape(lt_shape shape)
+static lt_shape rows_shape(lt_shape shape)
 {
     const int64_t columns = shape.ndim ? shape.dim[shape.ndim - 1] : 1;
     return LT_SHAPE(columns ? lt_shape_count(shape) / columns : 0, columns);
@@ -42,7 +42,7 @@ static lt_view view_as_shape(const lt_view *rows, lt_shape shape)
 lt_status lt_op_output_rows(lt_node *node, const lt_view *y, lt_view *rows)
 {
     lt_view v = *y;
-    v.shape = lt_op_rows_shape(y->shape);
+    v.shape = rows_shape(y->shape);
     if (!lt_view_reshape(y, v.shape, v.stride))
         LT_TRY(lt_node_scratch(node, y->dtype, v.shape, &v));
     *rows = v;

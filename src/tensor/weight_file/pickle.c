@@ -59,7 +59,7 @@ static void fail(machine *m, const char *what)
                             m->bytes - (size_t)(m->end - m->at), what);
 }
 
-lt_status lt_pickle_list_add(lt_pickle_list *list, lt_pickle_value *value)
+static lt_status add_to_list(lt_pickle_list *list, lt_pickle_value *value)
 {
     LT_TRY(LT_GROW(&list->item, &list->capacity, list->count + 1));
     list->item[list->count++] = value;
@@ -94,7 +94,7 @@ static uint64_t take_number(machine *m, int size)
 
 static void push(machine *m, lt_pickle_value *v)
 {
-    lt_status st = m->status ? m->status : lt_pickle_list_add(&m->stack, v);
+    lt_status st = m->status ? m->status : add_to_list(&m->stack, v);
     if (!m->status)
         m->status = st;
 }
@@ -286,7 +286,7 @@ static void put_memo(machine *m, uint64_t index)
     if (index >= m->bytes) /* picklers count from 0: each index needs an opcode */
         fail(m, "a memo index larger than the pickle");
     while (!m->status && m->memo.count <= index)
-        m->status = lt_pickle_list_add(&m->memo, NULL);
+        m->status = add_to_list(&m->memo, NULL);
     if (!m->status)
         m->memo.item[index] = v;
 }
@@ -432,7 +432,7 @@ static void load_storage(machine *m, int unused)
     lt_pickle_value *v = push_new(m, LT_PICKLE_STORAGE);
     append(m, v, id->item, id->count);
     if (!m->status)
-        m->status = lt_pickle_list_add(m->storages, v);
+        m->status = add_to_list(m->storages, v);
 }
 
 static void stop(machine *m, int unused)

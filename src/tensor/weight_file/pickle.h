@@ -42,6 +42,4 @@ typedef struct lt_pickle_list {
 LT_MUST_CHECK lt_status lt_pickle_read(lt_pickle_value **root, const char **at, const char *end,
                                        const char *path, lt_arena *arena, lt_pickle_list *storages);
 
-LT_MUST_CHECK lt_status lt_pickle_list_add(lt_pickle_list *list, lt_pickle_value *value);
-
 #endif

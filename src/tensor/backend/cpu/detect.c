@@ -31,18 +31,15 @@ static uint64_t read_xcr0(void)
     return (uint64_t)high << 32 | low;
 }
 
-bool lt_amx_request(void)
+/* Returns true if AMX is usable: the CPU has it, and Linux (5.16 or later) grants this process the 8 KiB of tile state.
+ * The permission lasts for the process. False on other systems. */
+static bool request_amx(void)
 {
     unsigned a, b, c = 0, d = 0, leaf1_ecx = 0;
     if (!__get_cpuid(1, &a, &b, &leaf1_ecx, &d) || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return false;
     uint64_t xcr0 = has_bit(leaf1_ecx, OSXSAVE) ? read_xcr0() : 0;
     return lt_amx_reported(leaf1_ecx, d, xcr0) && lt_os_request_tiles();
-}
-#else
-bool lt_amx_request(void)
-{
-    return false;
 }
 #endif
 
@@ -57,7 +54,7 @@ lt_cpu_isa lt_cpu_detect(void)
         return LT_ISA_AVX2;
     if (!__builtin_cpu_supports("avx512bf16"))
         return LT_ISA_AVX512;
-    return lt_amx_request() ? LT_ISA_AMX : LT_ISA_AVX512_BF16;
+    return request_amx() ? LT_ISA_AMX : LT_ISA_AVX512_BF16;
 #elif defined(__aarch64__)
     return LT_ISA_NEON;
 #else

@@ -20,8 +20,4 @@ lt_cpu_isa lt_cpu_detect(void);
 /* Returns true if CPUID (leaf 1 ECX, leaf 7 EDX) and XCR0 (0 if unreadable) report AMX with bf16. */
 bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0);
 
-/* Returns true if AMX is usable: the CPU has it, and Linux (5.16 or later) grants this process the 8 KiB of tile state.
- * The permission lasts for the process. False on other systems. */
-bool lt_amx_request(void);
-
 #endif

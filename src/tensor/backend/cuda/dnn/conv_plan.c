@@ -263,7 +263,8 @@ lt_conv_call lt_conv_make_call(lt_conv_form form, const lt_conv2d_config *config
     return call;
 }
 
-lt_status lt_conv_check_dtype(const lt_cuda *c, const lt_conv_call *call)
+/* Returns LT_OK if its dtype is supported, else LT_E_UNSUPPORTED. */
+static lt_status check_dtype(const lt_cuda *c, const lt_conv_call *call)
 {
     const lt_dtype dtype = call->problem.dtype;
     if (dtype != LT_F32 && dtype != LT_F16 && dtype != LT_BF16)
@@ -292,7 +293,7 @@ static lt_status run_call(lt_cuda *c, lt_conv_call *call)
 {
     lt_dnn_plan *plan = NULL;
     void *workspace;
-    LT_TRY(lt_conv_check_dtype(c, call));
+    LT_TRY(check_dtype(c, call));
     if (call->fused && c->fused == LT_FUSED_OFF)
         return run_unfused(c, call);
     lt_status st = get_plan(c, call, &plan);

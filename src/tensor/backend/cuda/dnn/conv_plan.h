@@ -32,8 +32,6 @@ bool lt_conv_may_fuse(const lt_conv_problem *p);
 /* Returns a call on these tensors or their gradients, as the form requires. */
 lt_conv_call lt_conv_make_call(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
                                const lt_view *w, const lt_view *y);
-/* Returns LT_OK if its dtype is supported, else LT_E_UNSUPPORTED. */
-lt_status lt_conv_check_dtype(const lt_cuda *c, const lt_conv_call *call);
 /* Called within an entry, after lt_cuda_begin(). */
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call);
 
