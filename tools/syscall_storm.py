@@ -13,7 +13,6 @@ purpose must be found. Exit status 0 if all that holds, 77 if strace or the prog
 import argparse
 import collections
 import concurrent.futures
-import hashlib
 import itertools
 import json
 import os
@@ -25,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 
+from reproduce_lib.store import sha256_of
 from stormlib import Rows, complete_steps, flags, records
 
 STEPS, EVERY, LIMIT = 6, 2, 300
@@ -55,11 +55,6 @@ def stable(value):
     return value
 
 
-def digest(path):
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
 def is_rest(name):
     """True if the name is that of an unfinished file of a process that has ended (its number may have been reused)."""
     number = re.search(r"\.tmp-(\d+)$", name)
@@ -76,7 +71,7 @@ def snapshot(folder):
         with open(f"{folder}/{place}/state.json", encoding="utf-8") as file:
             found[f"{place}/state.json"] = stable(json.load(file))
     for name in names:
-        found[name] = digest(f"{folder}/{name}") if os.path.exists(f"{folder}/{name}") else None
+        found[name] = sha256_of(f"{folder}/{name}") if os.path.exists(f"{folder}/{name}") else None
     for name in ("latest", "best"):
         path = f"{folder}/checkpoints/{name}"
         found[name] = os.readlink(path) if os.path.islink(path) else None

@@ -1,27 +1,18 @@
 """A finished run of an entry as a small file, RESULTS/TASK/ENTRY/seed-K.json, and its score."""
 import glob
-import hashlib
 import math
 import os
 
 from reproduce_lib import plugins
 from reproduce_lib.compact import read_records, state_bytes
 from reproduce_lib.plan import PlanError
-from reproduce_lib.store import read_json
+from reproduce_lib.store import read_json, sha256_of
 from report_lib.records import read_settings
 
 KEYS = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds", "cpu_seconds")
 ENV = ("version", "build_id", "compiler", "build", "jpeg", "cpu", "cpu_model", "cpu_isa", "cpu_threads", "os")
 PLACES = ("data", "output", "plugin")  # keys of a config that are paths
 BUILD = ("version", "build_id", "compiler")  # the keys of ENV by which builds are told apart
-
-
-def sha256_of(path):
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except OSError:
-        return None
 
 
 def summarize(cell, folder, status):
@@ -34,11 +25,12 @@ def summarize(cell, folder, status):
     hashes = {r["step"]: r["sha256"] for r in records if r.get("event") == "hash"}
     data = next((r for r in records if r.get("event") == "data"), {})
     env = read_json(os.path.join(folder, "env.json")) or {}
+    weights = os.path.join(folder, "model.safetensors")
     return {"id": cell.id, "status": status, "settings": {k: v for k, v in cell.settings.items() if k != plugins.FILES}, "data": {k: data.get(k) for k in ("samples", "fingerprint", "bytes")},
             "config": {k: v for k, v in config.items() if k not in PLACES}, "env": {k: env[k] for k in ENV if k in env}, "epoch_keys": keys,
             "epochs": [[r.get(key) for key in keys] for r in epochs], "optimizer_bytes": state_bytes(folder, epochs),
             "hashes": [[step, value] for step, value in hashes.items() if step in ends or (every and step % every == 0)],
-            "weights_sha256": sha256_of(os.path.join(folder, "model.safetensors"))}
+            "weights_sha256": sha256_of(weights) if os.path.exists(weights) else None}
 
 
 def cpu_seconds(rows, threads):

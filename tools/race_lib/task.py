@@ -1,6 +1,5 @@
 """Tasks and entries: INI files, TASK.ini and TASK/ENTRY.ini. docs/guides/race.md describes them."""
 import glob
-import hashlib
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ from reproduce_lib.launch import LaunchError, message_of
 from reproduce_lib.main import HERE
 from reproduce_lib.metric import METRICS
 from reproduce_lib.plan import NAME, OWN_FLAGS, PlanError, check_keys, nearest, number, read, take
+from reproduce_lib.store import sha256_of
 
 TASK_KEYS = ("title", "about", "program", "data", "samples", "fingerprint", "metric", "target", "max-steps", "core-minutes", "seeds")
 ENTRY_KEYS = ("title", "author", "tuning-runs", "plugin", "sha256")
@@ -149,8 +149,7 @@ class Entry:
         """Errors: PlanError if the file is missing or not the one that was entered."""
         where = f"{self.path}: [entry]"
         try:
-            with open(self.plugin, "rb") as file:
-                found = hashlib.sha256(file.read()).hexdigest()
+            found = sha256_of(self.plugin)
         except OSError as error:
             raise PlanError(f"{where}: plugin {self.plugin}: {error.strerror}") from None
         if found != self.sha256:

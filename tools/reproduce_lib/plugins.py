@@ -1,24 +1,20 @@
 """Plugins of a plan: code that runs as this user, so a plan may name them only with --allow-plugin. Their SHA-256 is part of the
 settings, and thus of the names of cells: another plugin makes other cells."""
-import hashlib
 import os
 import shlex
 
 from .plan import PlanError
+from .store import sha256_of
 
 FILES, HASHES = "plugin", "plugin-sha256"
 
 
 def hashes_of(files):
     """Errors: PlanError."""
-    found = []
-    for path in files:
-        try:
-            with open(path, "rb") as file:
-                found.append(hashlib.sha256(file.read()).hexdigest())
-        except OSError as error:
-            raise PlanError(f"plugin {path}: {error.strerror}") from None
-    return " ".join(found)
+    try:
+        return " ".join(map(sha256_of, files))
+    except OSError as error:
+        raise PlanError(f"plugin {error.filename}: {error.strerror}") from None
 
 
 def settle(plan, given, is_allowed, recorded):

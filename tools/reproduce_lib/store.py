@@ -17,6 +17,12 @@ from . import compact
 LOG_LINES = 12
 
 
+def sha256_of(path):
+    """The SHA-256 of a file. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
 class StoreError(Exception):
     """The folder cannot be used."""
 
@@ -163,9 +169,7 @@ class Store:
         if found is None or not os.path.isdir(self.folder(cell_id)):
             return found
         done = read_json(os.path.join(self.folder(cell_id), "DONE"))
-        with open(path, "rb") as file:
-            whole = done and done.get("metrics") == hashlib.sha256(file.read()).hexdigest()
-        return found if whole else None
+        return found if done and done.get("metrics") == sha256_of(path) else None
 
     def finish(self, cell, status):
         """Metrics, then DONE, then the checkpoints may go."""
