@@ -169,12 +169,8 @@ const lt_launch_handle *lt_task_group_of_rank(const lt_launch *launch, const lt_
 static lt_status add_task(lt_launch *launch, lt_task task)
 {
     enum { GROWTH = 8 };
-    if (launch->tasks % GROWTH == 0) {
-        lt_task *grown = lt_realloc(launch->task, launch->tasks + GROWTH, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        launch->task = grown;
-    }
+    if (launch->tasks % GROWTH == 0)
+        LT_TRY(LT_RESIZE(&launch->task, launch->tasks + GROWTH));
     launch->task[launch->tasks++] = task;
     return lt_launch_build_command(launch, &launch->task[launch->tasks - 1]);
 }

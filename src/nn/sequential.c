@@ -74,12 +74,8 @@ lt_status lt_sequential_add(lt_module *module, lt_module **child)
 {
     LT_ASSERT(module->ops == &ops);
     sequential *s = (sequential *)module;
-    if ((s->count & (s->count - 1)) == 0) { /* full at every power of two */
-        lt_module **grown = lt_realloc(s->child, s->count ? 2 * s->count : 1, sizeof(lt_module *));
-        if (!grown)
-            return LT_E_NOMEM;
-        s->child = grown;
-    }
+    if ((s->count & (s->count - 1)) == 0) /* full at every power of two */
+        LT_TRY(LT_RESIZE(&s->child, s->count ? 2 * s->count : 1));
     s->child[s->count++] = *child;
     *child = NULL;
     return LT_OK;

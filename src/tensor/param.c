@@ -11,13 +11,8 @@
 
 lt_status lt_params_add(lt_params *list, lt_param *param)
 {
-    if ((list->count & (list->count - 1)) == 0) { /* full at every power of two */
-        lt_param **grown =
-            lt_realloc(list->item, list->count ? 2 * list->count : 1, sizeof(lt_param *));
-        if (!grown)
-            return LT_E_NOMEM;
-        list->item = grown;
-    }
+    if ((list->count & (list->count - 1)) == 0) /* full at every power of two */
+        LT_TRY(LT_RESIZE(&list->item, list->count ? 2 * list->count : 1));
     list->item[list->count++] = param;
     return LT_OK;
 }

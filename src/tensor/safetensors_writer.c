@@ -55,10 +55,7 @@ lt_status lt_safetensors_add_metadata(lt_safetensors_writer *w, const char *key,
     for (size_t i = 0; i < w->notes; i++)
         if (!strcmp(w->note[i].key, key))
             return lt_fail(LT_E_ARG, "%s: duplicate metadata '%s'", w->path, key);
-    note *more = lt_realloc(w->note, w->notes + 1, sizeof *more);
-    if (!more)
-        return LT_E_NOMEM;
-    w->note = more;
+    LT_TRY(LT_RESIZE(&w->note, w->notes + 1));
     note n = {.key = lt_strdup(key), .value = lt_strdup(value)};
     if (!n.key || !n.value) {
         lt_free(n.key);

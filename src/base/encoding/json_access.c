@@ -19,9 +19,7 @@ static lt_status read_opened_file(FILE *file, const char *path, char **text, siz
     if (size > MAX_FILE)
         return lt_fail(LT_E_FORMAT, "%s: %ld bytes, at most %ld are allowed", path, size, MAX_FILE);
     rewind(file);
-    *text = lt_alloc((size_t)size + 1, 1);
-    if (!*text)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(text, (size_t)size + 1));
     *bytes = fread(*text, 1, (size_t)size, file);
     return ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
 }

@@ -105,10 +105,7 @@ static lt_status add_positional(lt_options *o, const char *text)
 {
     if (!o->program->rest)
         return lt_fail(LT_E_ARG, "'%s': expected an option, got a plain word", text);
-    char **more = lt_realloc(o->rest, o->rest_count + 1, sizeof *more);
-    if (!more)
-        return LT_E_NOMEM;
-    o->rest = more;
+    LT_TRY(LT_RESIZE(&o->rest, o->rest_count + 1));
     o->rest[o->rest_count] = lt_strdup(text);
     return o->rest[o->rest_count] ? (o->rest_count++, LT_OK) : LT_E_NOMEM;
 }

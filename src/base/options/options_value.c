@@ -77,10 +77,7 @@ static lt_status parse_choice(const lt_option *option, const char *value, int *o
 
 static lt_status append_to_list(lt_option_list *list, const char *value)
 {
-    char **more = lt_realloc(list->item, list->count + 1, sizeof *more);
-    if (!more)
-        return LT_E_NOMEM;
-    list->item = more;
+    LT_TRY(LT_RESIZE(&list->item, list->count + 1));
     list->item[list->count] = lt_strdup(value);
     return list->item[list->count] ? (list->count++, LT_OK) : LT_E_NOMEM;
 }

@@ -144,9 +144,7 @@ lt_status lt_record_reserve(lt_record *record, size_t bytes)
         return LT_OK;
     lt_free(record->bytes);
     *record = (lt_record){.epoch_key = record->epoch_key};
-    record->bytes = lt_alloc(bytes + LT_IMAGE_PADDING, 1);
-    if (!record->bytes)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&record->bytes, bytes + LT_IMAGE_PADDING));
     record->capacity = bytes;
     return LT_OK;
 }

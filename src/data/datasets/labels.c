@@ -159,13 +159,9 @@ static lt_status add_mapping(job *j, char *text, int line)
         return lt_fail(LT_E_FORMAT, "%s:%d: want NAME NUMBER", j->map_path, line);
     if ((size_t)value >= j->map_count) {
         size_t count = 2 * (size_t)value + 1;
-        int32_t *grown = lt_realloc(j->map, count, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        for (size_t i = j->map_count; i < count; i++)
-            grown[i] = -1;
-        j->map = grown;
-        j->map_count = count;
+        LT_TRY(LT_RESIZE(&j->map, count));
+        while (j->map_count < count)
+            j->map[j->map_count++] = -1;
     }
     j->map[value] = find_class(j, name);
     return LT_OK;

@@ -101,9 +101,8 @@ static lt_status read_extension_data(const scan *s, uint64_t size, char **out)
         return lt_fail(LT_E_FORMAT,
                        "%s: extended header of %" PRIu64 " bytes at %" PRIu64 ", want at most %d",
                        s->path, size, s->at, MAX_EXTRA);
-    char *text = lt_alloc((size_t)size + 1, 1);
-    if (!text)
-        return LT_E_NOMEM;
+    char *text;
+    LT_TRY(LT_ALLOC(&text, (size_t)size + 1));
     lt_status st = read_bytes(s, text, (size_t)size, s->at + BLOCK);
     if (st) {
         lt_free(text);
@@ -115,9 +114,8 @@ static lt_status read_extension_data(const scan *s, uint64_t size, char **out)
 
 static lt_status set_long_name(scan *s, const char *name, size_t bytes)
 {
-    char *copy = lt_alloc(bytes + 1, 1);
-    if (!copy)
-        return LT_E_NOMEM;
+    char *copy;
+    LT_TRY(LT_ALLOC(&copy, bytes + 1));
     memcpy(copy, name, bytes);
     lt_free(s->long_name);
     s->long_name = copy;

@@ -279,9 +279,8 @@ static lt_status add_iend_and_load(const uint8_t *bytes, size_t size, const lt_i
     const size_t kept = png_size_without_end(bytes, size);
     if (!kept)
         return load_with_stb(bytes, size, limits, channels, whole, out);
-    uint8_t *copy = lt_alloc(kept + sizeof end, 1);
-    if (!copy)
-        return LT_E_NOMEM;
+    uint8_t *copy;
+    LT_TRY(LT_ALLOC(&copy, kept + sizeof end));
     memcpy(copy, bytes, kept);
     memcpy(copy + kept, end, sizeof end);
     lt_status st = load_with_stb(copy, kept + sizeof end, limits, channels, whole, out);

@@ -273,9 +273,8 @@ static lt_status write_corrupt_list(const job *j)
 static lt_status put_escaped_name(lt_json_writer *w, const char *name)
 {
     size_t bytes = name ? lt_text_escape_bytes(name) : 1;
-    char *text = lt_alloc(bytes, 1);
-    if (!text)
-        return LT_E_NOMEM;
+    char *text;
+    LT_TRY(LT_ALLOC(&text, bytes));
     lt_json_put_string(w, NULL, name ? lt_text_escape(text, bytes, name) : NULL);
     lt_free(text);
     return LT_OK;

@@ -74,9 +74,7 @@ static lt_status add_entry(lt_gpt2_files *f, const char *text, int64_t id)
     if (e->text)
         return lt_fail(LT_E_FORMAT, "%s: '%s' has the id %" PRId64 ", which another entry has too",
                        f->path, text, id);
-    e->text = lt_alloc(size + 1, 1);
-    if (!e->text)
-        return LT_E_NOMEM;
+    LT_TRY(LT_ALLOC(&e->text, size + 1));
     if (!size || !lt_gpt2_decode_bytes(text, size, e->text, &e->bytes))
         return lt_fail(LT_E_FORMAT, "%s: the entry '%s' (id %" PRId64 ") represents no bytes",
                        f->path, text, id);

@@ -17,18 +17,6 @@ typedef struct listing {
     lt_status status;
 } listing;
 
-static lt_status grow_chunk_list(lt_chunk_list *l)
-{
-    const size_t capacity = l->capacity ? 2 * l->capacity : 8;
-    lt_chunk *grown =
-        l->count < l->capacity ? l->chunk : lt_realloc(l->chunk, capacity, sizeof *l->chunk);
-    if (!grown)
-        return LT_E_NOMEM;
-    l->capacity = l->count < l->capacity ? l->capacity : capacity;
-    l->chunk = grown;
-    return LT_OK;
-}
-
 /* Appends a run to a chunk if it continues the last row or is the next row; returns false if neither. */
 static bool extend_chunk(lt_chunk *last, size_t index, int64_t at, int64_t count)
 {
@@ -59,7 +47,7 @@ static void add_run(listing *l, int64_t at, int64_t count)
         && extend_chunk(&list->chunk[list->count - 1], l->index, at, count))
         return;
     if (!l->status)
-        l->status = grow_chunk_list(list);
+        l->status = LT_GROW(&list->chunk, &list->capacity, list->count + 1);
     if (!l->status)
         list->chunk[list->count++] = (lt_chunk){l->index, at, 0, count, 1, message};
 }

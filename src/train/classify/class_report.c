@@ -121,10 +121,7 @@ static lt_status reserve_image(struct details *d)
     const size_t capacity = 2 * d->capacity + 1024, row = (size_t)d->classes + 1;
     if (d->count < d->capacity)
         return LT_OK;
-    detail_pair *grown = lt_realloc(d->pair, capacity, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    d->pair = grown;
+    LT_TRY(LT_RESIZE(&d->pair, capacity));
     float *scores = (d->score || !d->capacity) && capacity * row <= MOST_SCORES
                         ? lt_realloc(d->score, capacity * row, sizeof *scores)
                         : NULL;

@@ -13,10 +13,7 @@
 lt_status lt_plan_argv_add(plan_argv *w, const char *format, ...)
 {
     va_list args;
-    char **grown = lt_realloc(w->word, (size_t)w->count + 2, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    w->word = grown;
+    LT_TRY(LT_RESIZE(&w->word, w->count + 2));
     va_start(args, format);
     char *word = lt_format_list(format, args);
     va_end(args);

@@ -448,11 +448,8 @@ static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_
                                const parts *found, int64_t factor_frequency)
 {
     const double factors = factor_frequency > 1 ? found->factors / (double)factor_frequency : 0;
-    plan_optimizer *grown = lt_realloc(p->optimizer, p->optimizers + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    p->optimizer = grown;
-    plan_optimizer *o = &grown[p->optimizers++];
+    LT_TRY(LT_RESIZE(&p->optimizer, p->optimizers + 1));
+    plan_optimizer *o = &p->optimizer[p->optimizers++];
     *o = (plan_optimizer){.block = c->setup.block,
                           .update = found->update + factors,
                           .refresh = found->roots * ROUND,

@@ -262,10 +262,7 @@ static lt_status read_run(plan_run *run, const char *folder, const command_line 
 static lt_status add_run(plan_runs *runs, const char *name, const command_line *like,
                          const plan_goal *goal, int per_node)
 {
-    plan_run *grown = lt_realloc(runs->run, runs->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    runs->run = grown;
+    LT_TRY(LT_RESIZE(&runs->run, runs->count + 1));
     plan_run *run = &runs->run[runs->count];
     *run = (plan_run){0};
     const lt_status st = read_run(run, name, like, goal, per_node);
