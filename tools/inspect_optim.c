@@ -8,6 +8,7 @@
 #include "lather/detail/spectrum.h"
 #include "lather/detail/text.h"
 #include "lather/ext/fail.h"
+#include "lather/ext/optim_stats.h"
 #include "lather/optim_config.h"
 #include "lather/safetensors.h"
 
@@ -120,25 +121,23 @@ static const lt_safetensors_entry *find_state(const optim_report *r, const char 
 
 /* --- Parameters --- */
 
-static const char *rule_of(const optim_report *r, const state_name *n, bool has_roots)
+/* Returns the rule of the last update, by the states that it has left. */
+static lt_optim_rule rule_of(const optim_report *r, const state_name *n, bool has_roots)
 {
-    const bool moments = find_state(r, n->param, -1, "v", -1) != NULL;
-    if (!r->is_own)
-        return "-";
     if (!strcmp(r->optim, "muon"))
-        return moments ? "adamw" : "orthogonal";
+        return find_state(r, n->param, -1, "v", -1) ? LT_RULE_ADAMW : LT_RULE_ORTHOGONAL;
     if (n->block < 0)
-        return "elementwise";
+        return LT_RULE_ELEMENTWISE;
     if (find_state(r, n->param, n->block, "diagonal", 0))
-        return "diagonal";
+        return LT_RULE_DIAGONAL;
     if (!find_state(r, n->param, n->block, "factor", 0)
         && !find_state(r, n->param, n->block, "factor", 1))
-        return setting_is(r, "preconditioner", "spectral") ? "orthogonal"
-               : setting_is(r, "preconditioner", "sign")   ? "sign"
-                                                           : "diagonal";
+        return setting_is(r, "preconditioner", "spectral") ? LT_RULE_ORTHOGONAL
+               : setting_is(r, "preconditioner", "sign")   ? LT_RULE_SIGN
+                                                           : LT_RULE_DIAGONAL;
     if (!has_roots)
-        return setting_is(r, "grafting", "none") ? "none" : "grafted";
-    return find_state(r, n->param, n->block, "corrected", -1) ? "eigenbasis" : "root";
+        return setting_is(r, "grafting", "none") ? LT_RULE_NONE : LT_RULE_GRAFTED;
+    return find_state(r, n->param, n->block, "corrected", -1) ? LT_RULE_EIGENBASIS : LT_RULE_ROOT;
 }
 
 /* Returns |m| / |sqrt(v)| after bias correction; NaN if there are no such moments. */
@@ -183,7 +182,8 @@ static void print_name(optim_report *r, const state_name *n)
 /* One line per parameter, or per block of one. */
 static void print_param(optim_report *r, const state_name *n)
 {
-    const char *rule = rule_of(r, n, counter(r, "rooted.%d.%s", n->block, n->param) > 0);
+    const bool has_roots = counter(r, "rooted.%d.%s", n->block, n->param) > 0;
+    const char *rule = r->is_own ? lt_optim_rule_name(rule_of(r, n, has_roots)) : "-";
     print_name(r, n);
     printf(!r->json ? " %-12s" : r->is_own ? ",\"rule\":\"%s\"" : ",\"rule\":null", rule);
     print_cell(r, "updates", (double)counter(r, "updates.%s", n->param));
