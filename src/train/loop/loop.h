@@ -78,14 +78,12 @@ void lt_train_fill_metric_labels(const lt_task_ops *task, lt_task_labels *out);
 
 /* Sets the fields of *run that follow from the task, the state and the schedule: labels (which run borrows), units,
  * numbers of steps and epochs, rank and id. Speeds are in the task's rate_unit, or in its samples. */
-void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
-                              const lt_train_state *state, const lt_ranks *ranks,
-                              int64_t steps_per_epoch, int64_t total_steps);
+void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels,
+                              const lt_train_loop *loop);
 
-/* Call after lt_run_open() of a run resumed from state->folder: repairs the links in output (NULL: none) and
- * records the resume, the options that changed ("" if none) and differences of the processor. */
-lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,
-                              const lt_ranks *ranks, const char *output, const char *changed);
+/* Call after lt_run_open(): of a run resumed from state->folder, repairs the links in output and records the resume,
+ * the options that changed ("" if none) and differences of the processor. */
+lt_status lt_train_log_resume(const lt_train_loop *loop, const char *changed);
 
 /* --- loop.c --- */
 

@@ -4,19 +4,22 @@
 
 #include <stdio.h>
 
-lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,
-                              const lt_ranks *ranks, const char *output, const char *changed)
+lt_status lt_train_log_resume(const lt_train_loop *l, const char *changed)
 {
+    const lt_train_state *state = l->state;
     const lt_checkpoint_state *now = &state->now;
+    lt_run *run = l->run;
     char all[4096] = "", data[128] = "";
     size_t used = 0;
-    if (output && !ranks->rank)
-        LT_TRY(lt_checkpoint_repair(output, now));
-    if (now->step >= total_steps && now->epoch_recorded)
+    if (!state->folder[0])
+        return LT_OK;
+    if (l->config->output && !l->ranks->rank)
+        LT_TRY(lt_checkpoint_repair(l->config->output, now));
+    if (now->step >= l->total_steps && now->epoch_recorded)
         lt_run_note(run,
                     "resumed from %s: step %lld of %lld: all steps are done; to train more, "
                     "raise --epochs or --max-steps",
-                    state->folder, (long long)now->step, (long long)total_steps);
+                    state->folder, (long long)now->step, (long long)l->total_steps);
     else
         lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder,
                     (long long)now->step, (long long)now->epoch + 1);
@@ -63,10 +66,11 @@ void lt_train_fill_metric_labels(const lt_task_ops *task, lt_task_labels *out)
     }
 }
 
-void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
-                              const lt_train_state *state, const lt_ranks *ranks,
-                              int64_t steps_per_epoch, int64_t total_steps)
+void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const lt_train_loop *l)
 {
+    const lt_task_ops *task = l->config->task.ops;
+    const lt_train_state *state = l->state;
+    const int64_t per_epoch = l->input->batches_per_epoch / l->config->grad_accum;
     const bool is_rate = task->rate_unit;
     const char *brief = is_rate ? task->rate_unit_short : task->unit_short;
     lt_train_fill_metric_labels(task, labels);
@@ -74,14 +78,14 @@ void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const 
     run->labels = labels->count;
     run->unit = is_rate ? task->rate_unit : task->unit;
     run->unit_short = brief ? brief : run->unit;
-    run->total_steps = total_steps;
-    run->steps_per_epoch = steps_per_epoch;
+    run->total_steps = l->total_steps;
+    run->steps_per_epoch = per_epoch;
     run->reproducible = state->now.reproducible;
-    run->total_epochs = (total_steps - state->offset + steps_per_epoch - 1) / steps_per_epoch;
+    run->total_epochs = (l->total_steps - state->offset + per_epoch - 1) / per_epoch;
     run->step_offset = state->offset;
     run->resume_step = state->now.step;
     run->redo_epoch = state->now.epoch_recorded == 0;
-    run->rank = ranks->rank;
-    run->ranks = ranks->count;
+    run->rank = l->ranks->rank;
+    run->ranks = l->ranks->count;
     run->id = state->now.run;
 }

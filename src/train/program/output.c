@@ -37,10 +37,9 @@ lt_status lt_trainer_settle_recompute(lt_trainer *t)
     return lt_trainer_choose_recompute(t, before);
 }
 
-lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
+lt_status lt_trainer_open_run(lt_trainer *t, lt_train_loop *l)
 {
     const output_options *o = &t->line.args.output;
-    int64_t per_epoch = t->input.batches_per_epoch / t->line.args.training.grad_accum;
     char aside[sizeof t->state.folder] = "", changed[CHANGED] = "";
     int recompute;
     lt_run_config c = {
@@ -49,13 +48,13 @@ lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
         .log_every = o->log_every,
         .no_tensorboard = !o->tensorboard,
     };
-    lt_train_fill_run_config(&c, &t->output.labels, t->line.program->task, &t->state, &t->ranks,
-                             per_epoch, total_steps);
+    lt_train_fill_run_config(&c, &t->output.labels, l);
     if (!t->ranks.rank) { /* reads files of the earlier start */
         LT_TRY(list_changed_options(&t->line, &t->state, changed, sizeof changed, &recompute));
         LT_TRY(lt_folder_rename_old_run(o, &t->state, aside, sizeof aside));
     }
     LT_TRY(lt_run_open(&t->output.run, o->output, &c));
+    l->run = t->output.run;
     if (*aside && !o->overwrite)
         lt_run_warn(
             t->output.run,
@@ -63,9 +62,7 @@ lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
             o->output, aside);
     else if (*aside)
         lt_run_note(t->output.run, "moved the previous run from %s to %s", o->output, aside);
-    return t->state.folder[0] ? lt_train_log_resume(t->output.run, &t->state, total_steps,
-                                                    &t->ranks, o->output, changed)
-                              : LT_OK;
+    return lt_train_log_resume(l, changed);
 }
 
 void lt_trainer_note_limits(const lt_trainer *t)

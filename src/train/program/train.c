@@ -136,12 +136,9 @@ static lt_status open_run(parts *p)
 {
     const lt_train_config *c = &p->config;
     lt_run_config run = {.progress = c->progress};
-    lt_train_fill_run_config(&run, &p->labels, c->task.ops, &p->state, &p->ranks,
-                             p->loop.schedule.steps_per_epoch, p->loop.total_steps);
+    lt_train_fill_run_config(&run, &p->labels, &p->loop);
     LT_TRY(lt_run_open(&p->loop.run, c->output, &run));
-    if (p->state.folder[0])
-        LT_TRY(lt_train_log_resume(p->loop.run, &p->state, p->loop.total_steps, &p->ranks,
-                                   c->output, ""));
+    LT_TRY(lt_train_log_resume(&p->loop, ""));
     return lt_train_stats_open_file(&p->loop.stats, p->loop.run, p->state.now.run);
 }
 

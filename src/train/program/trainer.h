@@ -117,7 +117,8 @@ lt_status lt_trainer_watch(trainer_watching *w, lt_trainer *t, lt_share *share);
 /* --- output.c: the records of a run and notes --- */
 /* Chooses --recompute auto, for a resumed run as that run did. Collective. */
 lt_status lt_trainer_settle_recompute(lt_trainer *t);
-lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps);
+/* Opens the records of --output, also as loop->run. */
+lt_status lt_trainer_open_run(lt_trainer *t, lt_train_loop *loop);
 /* Notes evaluations on part of the data or on the training data, flags without effect, and runs that save nothing. */
 void lt_trainer_note_limits(const lt_trainer *t);
 /* Starts the trace of --profile. */

@@ -151,8 +151,7 @@ static lt_status open_training(training *w)
     const lt_status st = lt_train_loop_open_stats(l);
     t->ranks.same_failure = st == LT_E_ARG;
     LT_TRY(st);
-    LT_TRY(lt_trainer_open_run(t, l->total_steps));
-    l->run = t->output.run;
+    LT_TRY(lt_trainer_open_run(t, l));
     return lt_train_stats_open_file(&l->stats, l->run, t->state.now.run);
 }
 
