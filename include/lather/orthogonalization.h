@@ -2,6 +2,8 @@
 #ifndef LATHER_ORTHOGONALIZATION_H
 #define LATHER_ORTHOGONALIZATION_H
 
+#include <stdbool.h>
+
 /** Algorithms that compute the orthogonal factor U V^T of X = U S V^T. */
 typedef enum lt_orthogonal_method {
     /** X = X / |X|, then X <- a X + b X X^T X + c X (X^T X)^2, repeated */
@@ -14,8 +16,9 @@ typedef enum lt_orthogonal_method {
  *  et al., "The Polar Express" (arXiv 2505.16932), algorithm 1. */
 typedef struct lt_orthogonalization {
     lt_orthogonal_method method;
-    int iterations;         /**< number of iterations, 1 to 20; 0: 5 */
-    double coefficients[3]; /**< a, b, c of NEWTON_SCHULZ; all 0: 3.4445, -4.7750, 2.0315 */
+    int iterations;             /**< number of iterations, 1 to 20; 0: 5 */
+    double coefficients[3];     /**< a, b, c of NEWTON_SCHULZ; all 0: 3.4445, -4.7750, 2.0315 */
+    bool scale_by_nuclear_norm; /**< with SVD: times the sum of X's singular values */
 } lt_orthogonalization;
 
 #endif

@@ -36,6 +36,8 @@ typedef struct lt_shampoo_config {
     lt_grafting grafting;
     double grafting_beta2;   /**< < 0: 1 for AdaGrad, 0.99 for RMSprop, 0.999 for Adam */
     double grafting_epsilon; /**< added after the square root of the second moment */
+    /** Squares enter grafting's second moment with weight 1 instead of 1 - beta2; its bias is not corrected. */
+    bool grafting_drop_weighting;
     lt_exponents inverse_exponent;
     lt_preconditioner preconditioner;
     lt_orthogonalization orthogonalization; /**< method for LT_PRECONDITIONER_SPECTRAL */

@@ -104,6 +104,9 @@ SINGLE = {
         shampoo(preconditioner="spectral", orthogonalization="svd", spectral_scale="match_rms_adamw", target_dimensionality=3,
                 max_preconditioner_dim=64, beta1=0.0),
         shampoo(preconditioner="spectral", orthogonalization="svd", target_dimensionality=3, max_preconditioner_dim=64, beta1=0.0)),
+    "spectral, svd, times the nuclear norm": (
+        shampoo(preconditioner="spectral", orthogonalization="svd", scale_by_nuclear_norm=True, target_dimensionality=2, lr=0.002),
+        shampoo(preconditioner="spectral", orthogonalization="svd", target_dimensionality=2, lr=0.002)),
     "spectral, other coefficients, small blocks, adam grafting": (
         shampoo(preconditioner="spectral", newton_schulz_coefficients=[3.0, -3.2, 1.2], grafting="adam", target_dimensionality=2,
                 max_preconditioner_dim=4),
@@ -143,6 +146,8 @@ SINGLE = {
         shampoo(preconditioner="eigenvalue_corrected", diagonal_vectors=True, beta2=0.9)),
     "adam grafting, own beta2": (shampoo(grafting="adam", grafting_beta2=0.95), shampoo(grafting="adam")),
     "adam grafting, own epsilon": (shampoo(grafting="adam", grafting_epsilon=1e-3), shampoo(grafting="adam")),
+    "adam grafting, squares with weight 1": (shampoo(grafting="adam", grafting_drop_weighting=True), shampoo(grafting="adam")),
+    "rmsprop grafting, squares with weight 1": (shampoo(grafting="rmsprop", grafting_drop_weighting=True), shampoo(grafting="rmsprop")),
     "no filter": (shampoo(beta1=0.0), shampoo()),
     "another filter": (shampoo(beta1=0.5), shampoo()),
     "look-ahead filter": (shampoo(beta3=0.81), shampoo()),

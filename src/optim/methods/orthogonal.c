@@ -248,30 +248,36 @@ static int64_t offset_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
     return at;
 }
 
-static lt_status orthogonalize_on_host(const lt_orthogonal_job *job, void *host, double *matrix,
-                                       int64_t count)
+static double element_of(const lt_orthogonal_job *job, const void *host, int64_t at)
+{
+    return job->x.dtype == LT_F64 ? ((const double *)host)[at] : (double)((const float *)host)[at];
+}
+
+static lt_status orthogonalize_on_host(const lt_orthogonal_job *job, bool scales, void *host,
+                                       double *matrix, int64_t count)
 {
     const int64_t rows = smaller_dim_size(job), cols = count / rows;
     const bool wide = job->x.dtype == LT_F64;
-    double *f64 = host;
-    float *f32 = host;
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t at = offset_of(job, cols, i);
-        matrix[i] = wide ? f64[at] : (double)f32[at];
-    }
+    double nuclear_norm = 0; /* the inner product of X and its orthogonal factor */
+    for (int64_t i = 0; i < count; i++)
+        matrix[i] = element_of(job, host, offset_of(job, cols, i));
     LT_TRY(lt_orthogonal_svd(matrix, rows, cols));
+    for (int64_t i = 0; i < count && scales; i++)
+        nuclear_norm += matrix[i] * element_of(job, host, offset_of(job, cols, i));
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = offset_of(job, cols, i);
+        const double value = matrix[i] * (scales ? nuclear_norm : 1);
         if (wide)
-            f64[at] = matrix[i];
+            ((double *)host)[at] = value;
         else
-            f32[at] = (float)matrix[i];
+            ((float *)host)[at] = (float)value;
     }
     return LT_OK;
 }
 
-/* Replaces x, whose memory is dense, by its exact orthogonal factor. */
-static lt_status orthogonalize_by_svd(const lt_optim *optim, const lt_orthogonal_job *job)
+/* Replaces x, whose memory is dense, by its exact orthogonal factor; scales: times x's nuclear norm. */
+static lt_status orthogonalize_by_svd(const lt_optim *optim, const lt_orthogonal_job *job,
+                                      bool scales)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
@@ -285,7 +291,7 @@ static lt_status orthogonalize_by_svd(const lt_optim *optim, const lt_orthogonal
     if (!st)
         st = be->sync(ctx);
     if (!st)
-        st = orthogonalize_on_host(job, host, matrix, count);
+        st = orthogonalize_on_host(job, scales, host, matrix, count);
     if (!st)
         st = be->copy(ctx, job->x.data, host, bytes, LT_COPY_IN);
     if (!st)
@@ -301,7 +307,7 @@ lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
     int64_t at = 0;
     LT_ASSERT(count <= o->most);
     for (size_t i = 0; i < count && how->method == LT_ORTHOGONAL_SVD; i++)
-        LT_TRY(orthogonalize_by_svd(optim, &job[i]));
+        LT_TRY(orthogonalize_by_svd(optim, &job[i], how->scale_by_nuclear_norm));
     if (!count || how->method == LT_ORTHOGONAL_SVD)
         return LT_OK;
     for (size_t i = 0; i < count; i++) {

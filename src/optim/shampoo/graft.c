@@ -11,7 +11,7 @@ static bool update_graft_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *jo
 {
     double beta2 = s->config.grafting_beta2;
     job->op = LT_VEC_SQUARE;
-    job->alpha = beta2 >= 1 ? 1 : 1 - beta2;
+    job->alpha = beta2 >= 1 || s->config.grafting_drop_weighting ? 1 : 1 - beta2;
     job->beta = beta2;
     job->a = b->g;
     job->y = lt_tensor_view(b->graft);
@@ -30,7 +30,7 @@ static bool compute_grafted_update(const lt_shampoo *s, lt_block *b, lt_vec_job 
     job->op = LT_VEC_RSQRT;
     job->beta = 1;
     job->gamma = c->grafting_epsilon;
-    if (c->grafting == LT_GRAFTING_ADAM && c->grafting_beta2 < 1) {
+    if (lt_shampoo_corrects_graft(c)) {
         job->factor.bias = 1;
         job->factor.base = c->grafting_beta2;
         job->factor.missed = lt_optim_missed_steps(&s->base, b->slot);

@@ -34,6 +34,11 @@ static inline bool lt_shampoo_has_graft_moment(const lt_shampoo_config *c)
 {
     return c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD;
 }
+/* Returns true if the bias of grafting's second moment is corrected. */
+static inline bool lt_shampoo_corrects_graft(const lt_shampoo_config *c)
+{
+    return c->grafting == LT_GRAFTING_ADAM && c->grafting_beta2 < 1 && !c->grafting_drop_weighting;
+}
 /* Returns true if weight decay depends on the largest learning rate. */
 static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
 {
