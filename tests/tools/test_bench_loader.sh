@@ -39,5 +39,7 @@ expect "an idle consumer waits for the loader" test "$(bound 0)" = '"bound": "lo
 
 "$bench" loader --data synthetic:24:40:4 --decode fast --size 16 --batch-size 8 --steps 6 --device ref --json >"$folder/json" 2>"$folder/stderr"
 expect "epochs follow each other" grep -q '"steps": 6' "$folder/json"
+"$bench" loader --data synthetic:24:40:4 --normalize --size 16 --batch-size 8 --device ref --json >"$folder/json" 2>"$folder/stderr"
+expect "batches are normalized to f32" grep -q '"dtype": "f32"' "$folder/json"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

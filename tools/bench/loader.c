@@ -3,6 +3,7 @@
 #include "bench.h"
 
 #include "lather/data.h"
+#include "lather/ops/norm.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,6 +15,7 @@ typedef struct settings {
     const char *data;
     int decode;
     double compute_ms;
+    bool normalize;
 } settings;
 static settings s;
 
@@ -23,6 +25,7 @@ static const lt_option table[] = {
     {"Benchmark", PLUGIN},
     {"Benchmark", INT("size", common.model.size, 1, 4096), .value = "224", .help = "side of the input in pixels, cut at random and flipped as in training"},
     {"Benchmark", PICK("decode", decode, "exact|fast"), .help = "fast: train decodes large crops of JPEG at 1/2, 1/4 or 1/8 of their size"},
+    {"Benchmark", FLAG("normalize", normalize), .help = "normalize each batch to f32 on the device, as training does"},
     {"Benchmark", INT("batch-size", common.model.batch, 1, 65536), .alias = 'b', .value = "32", .help = "samples of a batch"},
     {"Benchmark", INT("steps", common.steps, 0, 1e9), .value = "0", .help = "measured batches; 0: one epoch"},
     {"Benchmark", INT("warmup", common.warmup, 0, 1e6), .value = "0", .help = "batches before those"},
@@ -30,11 +33,19 @@ static const lt_option table[] = {
 };
 /* clang-format on */
 
-/* Reads a batch; starts the next epoch at the end of one. */
-static lt_status next_batch(lt_loader *loader, lt_batch *batch)
+/* Reads a batch; starts the next epoch at the end of one. tape: NULL without --normalize. */
+static lt_status next_batch(lt_loader *loader, lt_tape *tape)
 {
-    lt_status st = lt_loader_next(loader, batch);
-    return st == LT_END ? lt_loader_next(loader, batch) : st;
+    const lt_normalize_config imagenet = LT_NORMALIZE_IMAGENET;
+    lt_batch batch;
+    lt_status st = lt_loader_next(loader, &batch);
+    if (st == LT_END)
+        st = lt_loader_next(loader, &batch);
+    if (st || !tape)
+        return st;
+    lt_tape_reset(tape, LT_PASS_EVAL);
+    lt_normalize(tape, batch.inputs, &imagenet);
+    return lt_tape_status(tape);
 }
 
 /* Measurements of one run. */
@@ -61,7 +72,8 @@ static void print_result(const lt_device *device, const measured *m)
             " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken images\n",
             lt_loader_bottleneck(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
             t->batches, (double)t->ready / (double)t->batches, t->capacity, t->bad);
-    bench_print_header("loader", lt_device_name(device), "u8", s.common.model.batch, threads);
+    bench_print_header("loader", lt_device_name(device), s.normalize ? "f32" : "u8",
+                       s.common.model.batch, threads);
     bench_print_fields("images_per_second %g steps %" PRId64 " seconds %g cpu_milliseconds %g "
                        "read_milliseconds %g decode_milliseconds %g resize_milliseconds %g "
                        "wait_seconds %g idle_seconds %g starved_batches %" PRId64 " mean_queue %g "
@@ -83,16 +95,15 @@ static void rest(double ms)
 
 /* Without a warm-up the clock starts before any thread has prepared a sample. After a warm-up, samples
  * prepared in advance are not part of the measured time. */
-static lt_status measure(lt_loader *loader, const lt_device *device)
+static lt_status measure(lt_loader *loader, lt_tape *tape, const lt_device *device)
 {
-    lt_batch b;
     measured m = {.steps = s.common.steps ? s.common.steps : lt_loader_batches(loader)};
     for (int64_t i = 0; i < s.common.warmup; i++)
-        LT_TRY(next_batch(loader, &b));
+        LT_TRY(next_batch(loader, tape));
     lt_loader_stats before = lt_loader_statistics(loader);
     double begin = bench_seconds(), cpu = bench_core_seconds();
     for (int64_t i = 0; i < m.steps; i++) {
-        LT_TRY(next_batch(loader, &b));
+        LT_TRY(next_batch(loader, tape));
         rest(s.compute_ms);
     }
     m.seconds = bench_seconds() - begin;
@@ -119,12 +130,16 @@ static lt_status run_loader(lt_device *device, lt_comm *comm)
     };
     lt_dataset *dataset = NULL;
     lt_loader *loader = NULL;
+    lt_tape *tape = NULL;
     (void)comm;
     lt_status st = lt_dataset_open(&dataset, s.data, true);
     if (!st)
         st = lt_loader_new(&loader, dataset, device, &config);
     if (!st)
-        st = measure(loader, device);
+        st = lt_tape_new(&tape, device);
+    if (!st)
+        st = measure(loader, s.normalize ? tape : NULL, device);
+    lt_tape_free(&tape);
     lt_loader_free(&loader);
     lt_dataset_free(&dataset);
     return st;
