@@ -3,12 +3,12 @@
 
     tools/bench/peer.py network --bench build/tools/bench --python PYTHON [--arch resnet50]    a training step
     tools/bench/peer.py network --eval ...             a forward pass that evaluates (inference_mode)
-    tools/bench/peer.py network --device cuda ...      eager and compiled, f16, bf16, tf32
+    tools/bench/peer.py network --device cuda ...      f16, bf16, tf32
     tools/bench/peer.py attention ...                  scaled_dot_product_attention, and memory by length
     tools/bench/peer.py eigh 2048x7,1152x4 ...         a loop of torch.linalg.eigh over such matrices
     tools/bench/peer.py sample DIR                     texts from HuggingFace's GPT-2; this process needs transformers
     tools/bench/peer.py shampoo --reference DIR ...    a step of Shampoo, against github.com/facebookresearch/optimizers
-    tools/bench/peer.py loader --data DIR ...          images of JPEG files, against Pillow, DALI (--dali) and FFCV (--ffcv)
+    tools/bench/peer.py loader --data DIR ...          JPEG files, against torchvision with three decoders, DALI (--dali), FFCV (--ffcv)
     tools/bench/peer.py service BUILD                  calls of lather/service.h, against gRPC's in C++
     tools/bench/peer.py ddp ...                        one rank of DistributedDataParallel, for programs.py slow-links
 
@@ -18,20 +18,24 @@ fails, or does not answer before --budget ends (seconds for a dtype), has a row 
 
 A PyTorch contestant is a process that waits between its turns: it is imported, compiled and tuned once. Its steps are queued
 without waiting for one, on a GPU, and timed by events there. Peak memory is the allocator's reserved device memory, after
-the memory used for tuning was freed; on the CPU VmHWM minus VmRSS just before the first step. The first step's time includes
-the import and the compiler.
+the memory used for tuning was freed; on the CPU VmHWM of the measured steps minus VmRSS just before the first step. The first
+step's time includes the import and the compiler; compile is the first step without the import, minus a median one. On the CPU
+the compiler starts without its cache of earlier runs.
 
-network: --arch is one of torchvision's, vit_ti_16, vit_s_16, gpt2 or gpt2-medium; --how eager,compiled,graphs has PyTorch's ways.
+network: --arch is one of torchvision's, vit_ti_16, vit_s_16, gpt2 or gpt2-medium. --peers names PyTorch's ways: eager, compiled
+(torch.compile's defaults) and graphs (its mode reduce-overhead); by default the first two, on a GPU all. A last table has a row
+for each dtype, as the pages in docs/results: the better layout of each way, ours over the way with the best median.
 
 shampoo: both keep the reference's settings (`--optim shampoo-reference`): f32, blocks of 1024, no grafting, roots by
 eigendecomposition. Gradients are random numbers of deviation 0.01, the same in every step, so a factor has the rank of one
 gradient. The time of a refresh is that of a step with one minus that of a step without. Further rows are our preset
 `recommended`, which keeps only diagonals for vectors.
 
-loader: packs of the images (lossless, and JPEG of at most --side pixels, quality 90, as files and as a lossless pack) are made
-in a temporary folder. Every contestant has one worker and is held on one core with all its threads, all files in the page
-cache. Ours ends with u8 pixels, as the device normalises; the peers end with normalised f32, as their users run them;
-further rows are without normalisation.
+loader: packs of the images (lossless, and JPEG of at most --side pixels, quality 90, as files and as a lossless pack; --side 0:
+without those) are made in a temporary folder; all files are in the page cache. First every contestant has one worker and is held
+on one core; then ours has --threads threads and torchvision's DataLoader as many processes, on all cores. All end with normalized
+f32; --u8 adds rows that end with u8 pixels, which in training is where our loader ends, as the device normalizes. --peers names
+the decoders.
 
 Exit status 77: a program, a module or a checkout is missing."""
 
@@ -87,7 +91,7 @@ class Training:
         self.forward = torch.compile(self.model, mode=modes[a.how], dynamic=False) if a.how in modes else self.model
         self.optim = torch.optim.SGD(
             self.model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4,
-            fused=self.device == "cuda" or None,  # its fastest form there
+            fused=True,  # its fastest form
         )
         self.evaluates = a.eval
         self.model.train(not a.eval)
@@ -169,6 +173,9 @@ class Training:
         if self.device == "cuda":
             self.torch.cuda.empty_cache()
             self.torch.cuda.reset_peak_memory_stats()
+        else:
+            with open("/proc/self/clear_refs", "w", encoding="ascii") as f:
+                f.write("5")  # VmHWM becomes VmRSS
 
     def peak(self):
         if self.device == "cuda":
@@ -180,13 +187,15 @@ class Training:
         if self.first is None:
             self.step()
             self.finish()
-            self.first = self.opened + time.monotonic() - begin
+            self.first = time.monotonic() - begin
         for _ in range(warmup):
             self.step()
         self.finish()
         self.reset_tuning()
-        return {"samples_per_second": self.batch / median(self.seconds(steps)), "peak_memory_bytes": self.peak(),
-                "version": self.torch.__version__, "cold_start_seconds": self.first}
+        step = median(self.seconds(steps))
+        compiler = {"compile_seconds": max(self.first - step, 0)} if self.forward is not self.model else {}
+        return {"samples_per_second": self.batch / step, "peak_memory_bytes": self.peak(), "version": self.torch.__version__,
+                "cold_start_seconds": self.opened + self.first, **compiler}
 
 
 def milliseconds(call, warmup, steps):
@@ -252,7 +261,7 @@ class Peer:
     def __init__(self, a, kind, **settings):
         self.a, self.process = a, None
         self.command = child_command(a.python, kind, **{"device": a.device, **settings})
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors, self.cache = tempfile.TemporaryFile("w+"), tempfile.TemporaryDirectory()
 
     def line(self):
         left = self.a.deadline - time.monotonic()
@@ -269,6 +278,8 @@ class Peer:
         try:
             if not self.process:
                 env = dict(os.environ, OMP_NUM_THREADS=str(self.a.threads))
+                if self.a.device == "cpu":
+                    env["TORCHINDUCTOR_CACHE_DIR"] = self.cache.name
                 self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                                 stderr=self.errors, text=True, env=env)
                 self.line()
@@ -282,6 +293,7 @@ class Peer:
         if self.process:
             self.process.kill()
             self.process.wait()
+        self.cache.cleanup()
 
 
 def ours(a, name, dtype, *flags):
@@ -315,6 +327,15 @@ def our_network(a, dtype):
     return dict(found, samples_per_second=next(v for k, v in found.items() if k in rates))
 
 
+def chosen(names, known):
+    """The list of a comma-separated --peers."""
+    names = names.split(",")
+    for name in names:
+        if name not in known:
+            raise Failed(f"--peers: {name} is not one of {', '.join(known)}")
+    return names
+
+
 def their_networks(a, dtype):
     """{name: (its short name, contestant)}"""
     both = a.device == "cpu" and a.arch not in {**VIT, **GPT2}  # else only the first layer depends on the layout
@@ -323,7 +344,7 @@ def their_networks(a, dtype):
     found = {}
     for layout in a.layout or layouts:
         for how, words in (("eager", ""), ("compiled", ", compiled"), ("graphs", ", compiled, reduce-overhead")):
-            if how in a.how:
+            if how in a.peers:
                 found[f"PyTorch {layout}{words}"] = how, Peer(a, "network", dtype=dtype, layout=layout, how=how, **settings)
     return found
 
@@ -342,31 +363,60 @@ def network_row(a, dtype, name, short, results, base):
     key, rates = f"peer.{dtype}.{a.batch_size}.{short}", [r["samples_per_second"] for r in results]
     faster = ratio(base, results, "samples_per_second") if base else None
     row(dtype, name, f"{median(rates):.2f}", f"{min(rates):.2f}-{max(rates):.2f}", "" if faster is None else f"{faster:.2f}",
-        middle("peak_memory_bytes", lambda b: f"{b / 1e9:.2f} GB"), middle("cold_start_seconds", lambda s: f"{s:.1f} s"))
+        middle("peak_memory_bytes", lambda b: f"{b / 1e9:.2f} GB"), middle("cold_start_seconds", lambda s: f"{s:.1f} s"),
+        middle("compile_seconds", lambda s: f"{s:.1f} s"))
     for what, field in (("rate", "samples_per_second"), ("peak", "peak_memory_bytes"), ("first", "cold_start_seconds")):
         middle(field, lambda value, what=what: note(a, f"{key}.{what}", value))
     if faster is not None:
         note(a, f"{key}.ratio", faster)
 
 
+def spread(values, digits=4):
+    """The median, and the least and most of several values."""
+    return f"{median(values):.{digits}g}" + (f" ({min(values):.{digits}g}-{max(values):.{digits}g})" if len(values) > 1 else "")
+
+
+def page_row(a, dtype, runs, ways):
+    """Cells of a row of the pages: ours, each of a.peers in its better layout, ours over the best of them, memory, compile time."""
+    rate, cells, best = "samples_per_second", [spread([r["samples_per_second"] for r in runs["lather"]])], {"lather": runs["lather"]}
+    for way in a.peers:
+        layouts = [runs[name] for name in runs if ways.get(name) == way]
+        if layouts:
+            best[way] = max(layouts, key=lambda results: median(results, rate))
+        cells.append(spread([r[rate] for r in best[way]]) if way in best else "failed")
+    peers = [best[way] for way in a.peers if way in best]
+    ratios = [x[rate] / y[rate] for x, y in zip(runs["lather"], max(peers, key=lambda results: median(results, rate)))] if peers else []
+    memory = [f"{median(best[who], 'peak_memory_bytes') / 1e9:.2f}" if who in best else "-" for who in ("lather", *a.peers)]
+    compiling = [f"{results[0]['compile_seconds']:.0f} s" for results in peers if "compile_seconds" in results[0]]
+    size = f"{a.seq_len} tokens" if a.arch in GPT2 else f"{a.image_size} pixels"
+    title = f"{a.arch}{', small stem' if a.stem == 'small' else ''}, {size}, batch {a.batch_size}{', evaluation' if a.eval else ''}"
+    return [title, dtype, *cells, spread(ratios, 3) if ratios else "-", " / ".join(memory), ", ".join(compiling)]
+
+
 TORCH = {"bench": "build/tools/bench", "python": sys.executable, "rounds": 3, "steps": 3, "warmup": 1, "threads": 2, "device": "cpu", "dtype": [],
          "budget": 1e6, "facts": None}
 
 
-@command(**TORCH, batch_size=32, layout=[], eval=False, how=None, arch="resnet50", seq_len=256, image_size=224, stem=("imagenet", "small"))
+@command(**TORCH, batch_size=32, layout=[], eval=False, peers=None, arch="resnet50", seq_len=256, image_size=224, stem=("imagenet", "small"))
 def network(a):
     """Exit status 1: a contestant failed."""
-    a.how = (a.how or ("eager" if a.device == "cpu" else "eager,compiled,graphs")).split(",")
-    failed = False
-    head("dtype", "what", "samples/s, median", "range", "lather is faster by", "peak memory", "first step")
+    a.peers = chosen(a.peers or ("eager,compiled" if a.device == "cpu" else "eager,compiled,graphs"), ("eager", "compiled", "graphs"))
+    failed, pages = False, []
+    head("dtype", "what", "samples/s, median", "range", "lather is faster by", "peak memory", "first step", "compile")
     for dtype in a.dtype or (["f32", "bf16"] if a.device == "cpu" else ["f16", "bf16", "tf32"]):
         theirs = their_networks(a, dtype)
         runs, why = play_peers(a, {"lather": lambda d=dtype: our_network(a, d), **{name: peer for name, (_, peer) in theirs.items()}})
         for name, results in runs.items():
             network_row(a, dtype, name, theirs.get(name, (name,))[0], results, runs.get("lather", [])[:len(results)])
         for name, failure in why.items():
-            row(dtype, name, f"failed: {failure}", "", "", "", "")
+            row(dtype, name, f"failed: {failure}", "", "", "", "", "")
         failed = failed or bool(why)
+        if "lather" in runs:
+            pages.append([*page_row(a, dtype, runs, {name: way for name, (way, _) in theirs.items()}), f"{cpu_name()}, {time.strftime('%Y-%m-%d')}"])
+    print()
+    head("network", "dtype", "Lather, samples/s", *a.peers, "Lather over the best", "peak memory, GB", "compile", "machine")
+    for cells in pages:
+        row(*cells)
     if failed:
         print("a contestant failed: see its row")
     return int(failed)
@@ -568,26 +618,77 @@ def timed(count, work):
     return {"rate": count / (time.monotonic() - begin), "cpu_rate": count / (time.process_time() - cpu)}
 
 
-def pillow(a):
-    import torch
+def decode_pillow(path):
     from PIL import Image
-    from torchvision import transforms
 
-    torch.set_num_threads(1)
-    steps = [transforms.RandomResizedCrop(a.size), transforms.RandomHorizontalFlip()]
-    if a.normalise:
-        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)]
-    else:
-        steps += [transforms.PILToTensor()]
-    run = transforms.Compose(steps)
-    files = [os.path.join(where, name) for where, _, names in os.walk(a.folder) for name in sorted(names)]
+    with open(path, "rb") as file:
+        return Image.open(file).convert("RGB")
 
-    def work():
-        for _ in range(a.passes):
-            for path in files:
-                with open(path, "rb") as file:
-                    run(Image.open(file).convert("RGB"))
-    return timed(len(files) * a.passes, work)
+
+def decode_torchvision(path):
+    from torchvision import io
+
+    return io.decode_jpeg(io.read_file(path), mode=io.ImageReadMode.RGB)
+
+
+def decode_simplejpeg(path):
+    import simplejpeg
+    import torch
+
+    with open(path, "rb") as file:
+        return torch.from_numpy(simplejpeg.decode_jpeg(file.read(), "RGB")).permute(2, 0, 1)
+
+
+# Each ends with transforms of torchvision.transforms.v2: on Pillow's images until they are tensors, on tensors of u8 else.
+DECODERS = {"PIL": decode_pillow, "torchvision.io": decode_torchvision, "simplejpeg": decode_simplejpeg}
+
+
+class Files:
+    """torchvision's data set of a folder of JPEG files, with the augmentation of ImageNet."""
+
+    def __init__(self, a):
+        import torch
+        from torchvision.transforms import v2
+
+        self.decode = DECODERS[a.decoder]
+        self.paths = [os.path.join(where, name) for where, _, names in os.walk(a.folder) for name in sorted(names)]
+        end = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)] if a.normalize else []
+        self.transform = v2.Compose([v2.RandomResizedCrop(a.size, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor(), *end])
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, i):
+        return self.transform(self.decode(self.paths[i]))
+
+
+class Loading:
+    """Files, image by image in this process, and in batches from the processes of a DataLoader."""
+
+    def __init__(self, a):
+        import torch
+
+        torch.set_num_threads(1)
+        self.files, self.cores = Files(a), os.sched_getaffinity(0)
+        self.batches = torch.utils.data.DataLoader(self.files, BATCH, shuffle=True, num_workers=a.workers, persistent_workers=True)
+
+    def measure(self, warmup, passes):
+        def images(count):
+            for i in range(count):
+                self.files[i % len(self.files)]
+
+        def batches(count):
+            for _ in range(count):
+                for _ in self.batches:
+                    pass
+        count = len(self.files) * passes
+        batches(warmup)
+        rate = timed(count, lambda: batches(passes))["rate"]
+        one_core()
+        images(min(count, BATCH))
+        cpu_rate = timed(count, lambda: images(count))["cpu_rate"]
+        os.sched_setaffinity(0, self.cores)
+        return {"cpu_rate": cpu_rate, "rate": rate}
 
 
 def dali(a):
@@ -599,7 +700,7 @@ def dali(a):
         x = fn.decoders.image_random_crop(files, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3], num_attempts=10)
         x = fn.resize(x, size=[a.size, a.size], interp_type=types.INTERP_LINEAR, antialias=True)
         flip = fn.random.coin_flip()
-        if not a.normalise:
+        if not a.normalize:
             return fn.flip(x, horizontal=flip), labels
         return fn.crop_mirror_normalize(x, dtype=types.FLOAT, output_layout="CHW", mirror=flip, mean=[255 * m for m in MEAN],
                                         std=[255 * d for d in DEVIATION]), labels
@@ -626,7 +727,7 @@ def ffcv(a):
         writer = DatasetWriter(path, {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}, num_workers=1)
         writer.from_indexed_dataset(ImageFolder(a.folder))
         steps = [RandomResizedCropRGBImageDecoder((a.size, a.size)), RandomHorizontalFlip()]
-        if a.normalise:
+        if a.normalize:
             steps.append(NormalizeImage(255 * numpy.array(MEAN), 255 * numpy.array(DEVIATION), numpy.float32))
         loader = Loader(path, batch_size=BATCH, num_workers=1, order=OrderOption.RANDOM, os_cache=True, drop_last=False,
                         pipelines={"image": steps, "label": [IntDecoder()]})
@@ -639,16 +740,18 @@ def one_core():
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-def their_loader(a, python, kind, folder, normalise):
-    words = child_command(python, kind, folder=folder, size=a.size, passes=a.passes, normalise=normalise)
+def their_loader(a, python, kind, folder, normalize):
+    """DALI or FFCV, with one worker."""
+    words = child_command(python, kind, folder=folder, size=a.size, passes=a.passes, normalize=normalize)
     # FFCV compiles for long: it binds itself to one core after that.
-    return json.loads(run(words, preexec_fn=None if kind == "ffcv" else one_core).splitlines()[-1])
+    return {"cpu_rate": json.loads(run(words, preexec_fn=None if kind == "ffcv" else one_core).splitlines()[-1])["cpu_rate"]}
 
 
 def our_loader(a, folder, *flags):
-    found = [bench(a.build, "loader", "--data", folder, "--size", a.size, "--threads", "1", "--batch-size", BATCH, *flags, preexec_fn=one_core)
-             for _ in range(a.passes)]
-    return {"rate": median(found, "images_per_second"), "cpu_rate": median(1e3 / r["cpu_milliseconds"] for r in found)}
+    words = ["loader", "--data", folder, "--size", a.size, "--batch-size", BATCH, *flags]
+    one = [bench(a.build, *words, "--threads", 1, preexec_fn=one_core) for _ in range(a.passes)]
+    several = [bench(a.build, *words, "--threads", a.threads) for _ in range(a.passes)]
+    return {"cpu_rate": median(1e3 / r["cpu_milliseconds"] for r in one), "rate": median(several, "images_per_second")}
 
 
 def shrink(a):
@@ -668,43 +771,56 @@ def importable(python, module):
     return bool(python) and subprocess.run([python, "-c", "import " + module], capture_output=True, check=False).returncode == 0
 
 
-PILLOW = "Pillow + torchvision"
+OURS = "Lather, the files"
+OTHERS = {"dali": ("nvidia.dali", "DALI, CPU"), "ffcv": ("ffcv", "FFCV, quality 90")}
 
 
 def loaders(a, folder, packed):
-    """{name: function} of a folder and its pack."""
-    found = {PILLOW: lambda: their_loader(a, a.python, "pillow", folder, True),
-             "the same, not normalised": lambda: their_loader(a, a.python, "pillow", folder, False)}
-    for kind, module, title, python in (("dali", "nvidia.dali", "DALI, CPU", a.dali), ("ffcv", "ffcv", "FFCV, quality 90", a.ffcv)):
-        if importable(python, module):
-            found[title] = lambda k=kind, p=python: their_loader(a, p, k, folder, True)
-            found[title + ", not normalised"] = lambda k=kind, p=python: their_loader(a, p, k, folder, False)
-    return {**found, "Lather, the files": lambda: our_loader(a, folder),
-            "Lather, --decode fast": lambda: our_loader(a, folder, "--decode", "fast"),
-            "Lather, lossless pack": lambda: our_loader(a, packed)}
+    """{name: contestant} of a folder and its pack."""
+    found = {OURS: lambda: our_loader(a, folder, "--normalize")}
+    for normalize, end in ((True, ""), (False, ", u8"))[:1 + a.u8]:
+        for name in a.peers:
+            found[f"{name} + torchvision v2{end}"] = Peer(a, "loading", decoder=name, folder=folder, size=a.size, workers=a.threads, normalize=normalize)
+        for kind, title in a.others.items():
+            found[title + end] = lambda k=kind, n=normalize: their_loader(a, getattr(a, k), k, folder, n)
+    if a.u8:
+        found[OURS + ", u8"] = lambda: our_loader(a, folder)
+    return {**found, "Lather, --decode fast": lambda: our_loader(a, folder, "--normalize", "--decode", "fast"),
+            "Lather, lossless pack": lambda: our_loader(a, packed, "--normalize")}
 
 
-@command(build="build", python=sys.executable, dali=None, ffcv=None, data=str, rounds=5, passes=3, size=224, side=500)
+def loader_row(name, results, base):
+    """Cells: rates by CPU time of one thread, and of several threads by the clock, each with ours over it."""
+    cells = [name]
+    for key in ("cpu_rate", "rate"):
+        has = key in results[0]
+        cells += [f"{median(results, key):.0f}", spread([x[key] / y[key] for x, y in zip(base, results)], 3)] if has else ["", ""]
+    return cells
+
+
+@command(build="build", python=sys.executable, dali=None, ffcv=None, data=str, peers=",".join(DECODERS), u8=False, rounds=5, passes=3, size=224,
+         side=500, threads=2)
 def loader(a):
-    print(f"{cpu_name()}; one core; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
-    for python, module in ((a.dali, "nvidia.dali"), (a.ffcv, "ffcv")):
-        if not importable(python, module):
-            print(f"Not installed: {module}.\n")
+    """--passes: over the files, in a round."""
+    a.peers, a.device, a.budget, a.warmup, a.steps = chosen(a.peers, DECODERS), "cpu", 1e6, 1, a.passes
+    print(f"{cpu_name()}, {time.strftime('%Y-%m-%d')}; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
+    pythons = {**{name: a.python for name in a.peers}, **{name: getattr(a, kind) for kind, (name, _) in OTHERS.items()}}
+    absent = [name for name, python in pythons.items() if not importable(python, name)]
+    print(f"Not installed: {', '.join(absent) or '-'}.\n")
+    a.peers = [name for name in a.peers if name not in absent]
+    a.others = {kind: title for kind, (name, title) in OTHERS.items() if name not in absent}
     with tempfile.TemporaryDirectory() as temp:
         small = os.path.join(temp, "small")
-        run(child_command(a.python, "shrink", source=a.data, target=small, side=a.side))
-        for name, folder in (("the files", a.data), (f"{a.side} px, quality 90", small)):
+        if a.side:
+            run(child_command(a.python, "shrink", source=a.data, target=small, side=a.side))
+        for name, folder in (("the files", a.data), (f"{a.side} px, quality 90", small))[:2 if a.side else 1]:
             packed = os.path.join(temp, "pack-" + os.path.basename(folder))
             run([os.path.join(a.build, "tools/pack"), "--quiet", "--mode", "lossless", folder, packed])
-            runs = all_of(play(loaders(a, folder, packed), a.rounds))
+            runs = all_of(play_peers(a, loaders(a, folder, packed)))
             print(f"## {name}\n")
-            head("", "images/s, median", f"ratio to {PILLOW}, median of rounds (least, most)", "images per second of CPU", "ratio")
+            head("", "one thread, images per second of CPU", "Lather is faster by", f"{a.threads} workers, images/s", "Lather is faster by")
             for who, results in runs.items():
-                cells = [who]
-                for key in ("rate", "cpu_rate"):
-                    ratios = sorted(r[key] / b[key] for r, b in zip(results, runs[PILLOW]))
-                    cells += [f"{median(results, key):.0f}", f"{median(ratios):.2f} ({ratios[0]:.2f}, {ratios[-1]:.2f})"]
-                row(*cells)
+                row(*loader_row(who, results, runs[OURS]))
             print()
 
 
@@ -865,7 +981,7 @@ def ddp(a):
 # --- The command line -------------------------------------------------------------------------------------------------
 
 
-CHILDREN = {"network": lambda a: serve(a, Training), "attention": lambda a: serve(a, Attention), "pillow": pillow,
+CHILDREN = {"network": lambda a: serve(a, Training), "attention": lambda a: serve(a, Attention), "loading": lambda a: serve(a, Loading),
             "dali": dali, "ffcv": ffcv, "shampoo": run_reference, "shrink": shrink}
 
 

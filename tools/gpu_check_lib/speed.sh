@@ -219,7 +219,7 @@ peer_cell()
     [ "$(left)" -gt "$most" ] || seconds=$(($(left) - 20))
     rm -f "$dir/work/facts"
     part "$title" peer network --bench "$bin/bench" --dtype "$precision" --batch-size "$batch" \
-        --budget "$seconds" --how "$ways" "${rounds[@]}"
+        --budget "$seconds" --peers "$ways" "${rounds[@]}"
     [ ! -s "$log" ] || contestants "$title"
     take_facts
     tell=last_line
@@ -228,7 +228,7 @@ peer_cell()
 stage_peer()
 {
     local rounds=(--rounds 3 --steps 20 --warmup 5) shape=()
-    table "lather and PyTorch, alternating" "images/s, median | range | lather is faster by | peak memory | first step"
+    table "lather and PyTorch, alternating" "images/s, median | range | lather is faster by | peak memory | first step | compile"
     [ "$control" != peer ] || part "control" false
     needs_torch "PyTorch" || return
     if $small; then
@@ -250,7 +250,7 @@ stage_more()
 {
     local steps warm batch amp shape cell rounds=(--rounds 3 --steps 20 --warmup 5)
     bench_shape
-    table "other batches and precisions of lather and PyTorch, alternating" "images/s, median | range | lather is faster by | peak memory | first step"
+    table "other batches and precisions of lather and PyTorch, alternating" "images/s, median | range | lather is faster by | peak memory | first step | compile"
     if ! $small && needs_torch "PyTorch"; then
         for cell in 64:f16 256:tf32 64:bf16 16:bf16 64:tf32 16:tf32; do
             peer_cell $cell 160 eager,compiled

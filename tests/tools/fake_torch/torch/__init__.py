@@ -38,6 +38,8 @@ class Network(Anything):
 
     def __call__(self, *unused, **also_unused):
         self.steps += 1
+        if self.is_compiled and self.steps == 1:
+            time.sleep(0.2)  # the compiler
         if self.is_compiled and self.steps == 2 and os.environ.get("FAKE_TORCH") == "dies":
             sys.exit("OutOfMemoryError: CUDA out of memory")
         if self.is_compiled and self.steps == 2 and os.environ.get("FAKE_TORCH") == "hangs":
@@ -77,8 +79,8 @@ class Backends(Anything):
 
 
 cuda, backends = Cuda(), Backends()
-nn = optim = amp = linalg = autocast = randn = randint = Anything()
-channels_last = contiguous_format = bfloat16 = float16 = set_num_threads = set_float32_matmul_precision = Anything()
+nn = optim = amp = linalg = utils = inference_mode = autocast = randn = randint = Anything()
+channels_last = contiguous_format = bfloat16 = float16 = float32 = set_num_threads = set_float32_matmul_precision = Anything()
 
 
 def compile(network, **unused):
