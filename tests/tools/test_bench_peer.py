@@ -103,9 +103,9 @@ def loaders_that_are_missing_are_named_and_the_others_measured(cwd):
     for name in ("a.jpg", "b.jpg"):
         with open(os.path.join(cwd, "images", name), "wb"):
             pass
-    rows, text = run_peer(cwd, "loader", "--data", "images", "--side", "0", "--peers", "torchvision.io", "--u8")
-    assert "Not installed: nvidia.dali, ffcv." in text, text
-    assert [r[0] for r in rows[2:]] == ["Lather, the files", "torchvision.io + torchvision v2", "torchvision.io + torchvision v2, u8",
+    rows, text = run_peer(cwd, "loader", "--data", "images", "--side", "0", "--peers", "torchvision", "--u8")
+    assert "Not installed: dali, ffcv." in text, text
+    assert [r[0] for r in rows[2:]] == ["Lather, the files", "torchvision, v2 transforms", "torchvision, v2 transforms, u8",
                                         "Lather, the files, u8", "Lather, --decode fast", "Lather, lossless pack"], text
     assert rows[2][1:] == ["1000000", "1 (1-1)", "1000000", "1 (1-1)"] and float(rows[3][1]) > 0 and float(rows[3][3]) > 0, text
 

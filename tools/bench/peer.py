@@ -639,8 +639,8 @@ def decode_simplejpeg(path):
         return torch.from_numpy(simplejpeg.decode_jpeg(file.read(), "RGB")).permute(2, 0, 1)
 
 
-# Each ends with transforms of torchvision.transforms.v2: on Pillow's images until they are tensors, on tensors of u8 else.
-DECODERS = {"PIL": decode_pillow, "torchvision.io": decode_torchvision, "simplejpeg": decode_simplejpeg}
+# Module and function. torchvision.transforms.v2 follows: on Pillow's images until they are tensors, on tensors of u8 else.
+DECODERS = {"pillow": ("PIL", decode_pillow), "torchvision": ("torchvision.io", decode_torchvision), "simplejpeg": ("simplejpeg", decode_simplejpeg)}
 
 
 class Files:
@@ -650,7 +650,7 @@ class Files:
         import torch
         from torchvision.transforms import v2
 
-        self.decode = DECODERS[a.decoder]
+        self.decode = DECODERS[a.decoder][1]
         self.paths = [os.path.join(where, name) for where, _, names in os.walk(a.folder) for name in sorted(names)]
         end = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)] if a.normalize else []
         self.transform = v2.Compose([v2.RandomResizedCrop(a.size, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor(), *end])
@@ -780,7 +780,7 @@ def loaders(a, folder, packed):
     found = {OURS: lambda: our_loader(a, folder, "--normalize")}
     for normalize, end in ((True, ""), (False, ", u8"))[:1 + a.u8]:
         for name in a.peers:
-            found[f"{name} + torchvision v2{end}"] = Peer(a, "loading", decoder=name, folder=folder, size=a.size, workers=a.threads, normalize=normalize)
+            found[f"{name}, v2 transforms{end}"] = Peer(a, "loading", decoder=name, folder=folder, size=a.size, workers=a.threads, normalize=normalize)
         for kind, title in a.others.items():
             found[title + end] = lambda k=kind, n=normalize: their_loader(a, getattr(a, k), k, folder, n)
     if a.u8:
@@ -801,14 +801,15 @@ def loader_row(name, results, base):
 @command(build="build", python=sys.executable, dali=None, ffcv=None, data=str, peers=",".join(DECODERS), u8=False, rounds=5, passes=3, size=224,
          side=500, threads=2)
 def loader(a):
-    """--passes: over the files, in a round."""
+    """--passes: over the files, in a round. Exit status 1: a contestant failed."""
+    failed = False
     a.peers, a.device, a.budget, a.warmup, a.steps = chosen(a.peers, DECODERS), "cpu", 1e6, 1, a.passes
     print(f"{cpu_name()}, {time.strftime('%Y-%m-%d')}; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
-    pythons = {**{name: a.python for name in a.peers}, **{name: getattr(a, kind) for kind, (name, _) in OTHERS.items()}}
-    absent = [name for name, python in pythons.items() if not importable(python, name)]
+    wanted = {**{name: (a.python, DECODERS[name][0]) for name in a.peers}, **{kind: (getattr(a, kind), module) for kind, (module, _) in OTHERS.items()}}
+    absent = [name for name, (python, module) in wanted.items() if not importable(python, module)]
     print(f"Not installed: {', '.join(absent) or '-'}.\n")
     a.peers = [name for name in a.peers if name not in absent]
-    a.others = {kind: title for kind, (name, title) in OTHERS.items() if name not in absent}
+    a.others = {kind: title for kind, (_, title) in OTHERS.items() if kind not in absent}
     with tempfile.TemporaryDirectory() as temp:
         small = os.path.join(temp, "small")
         if a.side:
@@ -816,12 +817,18 @@ def loader(a):
         for name, folder in (("the files", a.data), (f"{a.side} px, quality 90", small))[:2 if a.side else 1]:
             packed = os.path.join(temp, "pack-" + os.path.basename(folder))
             run([os.path.join(a.build, "tools/pack"), "--quiet", "--mode", "lossless", folder, packed])
-            runs = all_of(play_peers(a, loaders(a, folder, packed)))
+            runs, why = play_peers(a, loaders(a, folder, packed))
+            if OURS in why:
+                raise Failed(f"{OURS}: {why[OURS]}")
             print(f"## {name}\n")
             head("", "one thread, images per second of CPU", "Lather is faster by", f"{a.threads} workers, images/s", "Lather is faster by")
             for who, results in runs.items():
                 row(*loader_row(who, results, runs[OURS]))
+            for who, failure in why.items():
+                row(who, f"failed: {failure}", "", "", "")
+            failed = failed or bool(why)
             print()
+    return int(failed)
 
 
 # --- service ----------------------------------------------------------------------------------------------------------
