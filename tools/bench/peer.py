@@ -20,7 +20,7 @@ A PyTorch contestant is a process that waits between its turns: it is imported, 
 without waiting for one, on a GPU, and timed by events there. Peak memory is the allocator's reserved device memory, after
 the memory used for tuning was freed; on the CPU VmHWM of the measured steps minus VmRSS just before the first step. The first
 step's time includes the import and the compiler; compile is the first step without the import, minus a median one. On the CPU
-the compiler starts without its cache of earlier runs.
+the compiler starts with an empty cache unless TORCHINDUCTOR_CACHE_DIR is set.
 
 network: --arch is one of torchvision's, vit_ti_16, vit_s_16, gpt2 or gpt2-medium. --peers names PyTorch's ways: eager, compiled
 (torch.compile's defaults) and graphs (its mode reduce-overhead); by default the first two, on a GPU all. A last table has a row
@@ -279,7 +279,7 @@ class Peer:
             if not self.process:
                 env = dict(os.environ, OMP_NUM_THREADS=str(self.a.threads))
                 if self.a.device == "cpu":
-                    env["TORCHINDUCTOR_CACHE_DIR"] = self.cache.name
+                    env.setdefault("TORCHINDUCTOR_CACHE_DIR", self.cache.name)
                 self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                                 stderr=self.errors, text=True, env=env)
                 self.line()
