@@ -3,9 +3,11 @@
 
     make_elementary.py tables > ../../src/base/elementary/tables.h
     make_elementary.py golden [COUNT [SEED]] > elementary.txt
+    make_elementary.py powers [MOST]
     make_elementary.py check
 
-The last fails if the two files differ from what is made. A line of the second: function, arguments, and the result as the sum of two doubles (the first is the correctly rounded one).
+The last fails if the two files differ from what is made. A line of the second and the third: function, arguments, and the result as the sum of two doubles (the
+first is the correctly rounded one). The third: powers of an optimizer's coefficients with all integer exponents up to MOST.
 """
 import contextlib
 import io
@@ -187,6 +189,14 @@ def golden(count=100, seed=44):
         print(name, *(v.hex() for v in given), *(v.hex() for v in two(exact[name](*map(D, given)))))
 
 
+def powers(most=20000):
+    for x in (0.9, 0.95, 0.99, 0.999, 0.9999):
+        value = D(1)
+        for n in range(1, most + 1):
+            value *= D(x)
+            print("pow", x.hex(), float(n).hex(), *(v.hex() for v in two(value)))
+
+
 def check():
     """Whether both files are as made."""
     here = pathlib.Path(__file__).parent
@@ -198,4 +208,4 @@ def check():
 
 
 if __name__ == "__main__":
-    {"tables": tables, "golden": golden, "check": check}[sys.argv[1]](*map(int, sys.argv[2:]))
+    {"tables": tables, "golden": golden, "powers": powers, "check": check}[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -70,6 +70,7 @@ static const function functions[] = {
     {"gelu's slope", vec_gelu_slope, exact_slope, 0, ALL, 3, true, false},
     {"square root", vec_sqrt, exact_sqrt, 0, ALL, 0.5, false, false},
     {"power -0.25", vec_pow, lt_f64_pow, -0.25F, ALL, 0.5001, false, false},
+    {"power -0.5", vec_pow, lt_f64_pow, -0.5F, ALL, 0.5001, false, false},
     {"power 3", vec_pow, lt_f64_pow, 3, ALL, 0.5001, false, false},
     {"power 17.3", vec_pow, lt_f64_pow, 17.3F, ALL, 0.5001, false, false},
 };
