@@ -546,18 +546,19 @@ ALWAYS vec rectify(vec v)
     return (vec)((bits)v & ~(bits)below(v, (vec){0}));
 }
 
-/* Runs body for i = 0, LANES, ... with n = LANES, then once with the remainder. */
-#define FOR_LANES(i, n, count, body)               \
-    do {                                           \
-        int64_t i = 0;                             \
-        for (; i + LANES <= (count); i += LANES) { \
-            enum { n = LANES };                    \
-            body                                   \
-        }                                          \
-        if (i < (count)) {                         \
-            const int n = (int)((count)-i);        \
-            body                                   \
-        }                                          \
+/* Runs body for i = 0, LANES, ... with n = LANES, then once with the remainder; the mask tells GCC 14 that it is
+ * below LANES. */
+#define FOR_LANES(i, n, count, body)                      \
+    do {                                                  \
+        int64_t i = 0;                                    \
+        for (; i + LANES <= (count); i += LANES) {        \
+            enum { n = LANES };                           \
+            body                                          \
+        }                                                 \
+        if (i < (count)) {                                \
+            const int n = (int)((count)-i) & (LANES - 1); \
+            body                                          \
+        }                                                 \
     } while (0)
 
 /* Concatenates the values of two macros with an underscore. */
