@@ -67,7 +67,7 @@ static void put_relu(lt_onnx *g, const char *path, const char *leaf, name x)
 
 static void put_block(lt_onnx *g, const plan_block *b, const char *path, name x)
 {
-    static const char *const relu[] = {"relu1", "relu2", "relu3"};
+    static const char relu[][6] = {"relu1", "relu2", "relu3"};
     name y, residual;
     memcpy(y, x, sizeof y);
     memcpy(residual, x, sizeof residual);
@@ -125,7 +125,8 @@ static void put_head(lt_onnx *g, const char *x)
 
 void put_resnet_nodes(lt_onnx *g, const lt_resnet_config *c)
 {
-    name x = "images", path;
+    name x = "images";
+    char path[32];
     put_stem(g, c, x);
     for (int stage = 0; stage < LT_RESNET_STAGES; stage++)
         for (int i = 0; i < c->depths[stage]; i++) {
