@@ -3,6 +3,7 @@
 
     tests/tools/test_race.py TRAIN_RESNET50 [--only ROW]
 """
+import argparse
 import glob
 import hashlib
 import json
@@ -20,6 +21,9 @@ from reproduce_support import ERROR, OK, ROOT, USAGE, call, options, read, run_r
 from race_lib import main as tool  # noqa: E402
 from race_lib.result import Result, cpu_seconds  # noqa: E402
 from race_lib.task import find_task  # noqa: E402
+from race_lib.work import Work  # noqa: E402
+from reproduce_lib.launch import LaunchError  # noqa: E402
+from reproduce_lib.plan import PlanError  # noqa: E402
 from reproduce_lib.stats import sign_flip  # noqa: E402
 
 TASKS = os.path.join(ROOT, "models", "resnet50", "tasks")
@@ -227,6 +231,36 @@ def a_plugin_is_compiled_and_verified(cwd):
     assert "optim=lion plugin=plugin_lion.c" in read(cwd, "runs", "race", "results.md")
 
 
+def shipped_tasks_and_entries_fit_their_programs(cwd):
+    """Each entry's flags are free ones of the task's program, which resolves them with the task's; the package of missing data is named."""
+    paths, models = sorted(glob.glob(os.path.join(glob.escape(ROOT), "models", "*", "tasks", "*.ini"))), os.path.dirname(os.path.dirname(options.program))
+    assert len(paths) >= 5, paths
+
+    def works(path):
+        task = find_task(path)
+        program = os.path.join(models, path.split(os.sep)[-3], task.program) if path.startswith(ROOT) else options.program
+        for entry in task.entries():
+            yield Work(argparse.Namespace(task=path, entry=entry, out=cwd, results=None, data=None, train=program, threads=1, jobs=1, on="local", hosts="",
+                                          checkpoint_every=0, allow_plugin=False))
+    for path in paths:
+        cells = [work.cell(1) for work in works(path)]
+        assert len(cells) >= 2 and len({cell.id for cell in cells}) == len(cells), f"{path}: {len(cells)} entries"
+    os.environ["LATHER_KJV"] = os.path.join(cwd, "absent")
+    try:
+        next(works(next(path for path in paths if path.endswith("gpt-text.ini")))).check_data()
+        raise AssertionError("gpt-text runs without its text")
+    except LaunchError as error:
+        assert "install Debian's package bible-kjv-text" in str(error), error
+    finally:
+        del os.environ["LATHER_KJV"]
+    task = own_task(cwd, "gone", width="4\nremoved-flag = 1")
+    try:
+        next(works(task)).cell(1)
+        raise AssertionError("a flag that the program lacks is accepted")
+    except PlanError as error:
+        assert "--removed-flag: no such option" in str(error), error
+
+
 def the_committed_board_is_drawn_from_committed_results(cwd):
     results = os.path.join(ROOT, "docs", "results", "race")
     if os.path.isdir(results):
@@ -236,4 +270,4 @@ def the_committed_board_is_drawn_from_committed_results(cwd):
 sys.exit(run_rows([a_race_runs_to_a_board, a_result_is_verified_or_rejected, a_killed_run_has_the_hashes_of_an_unbroken_one,
                    scores_are_of_the_first_evaluation_at_the_target, entries_of_other_builds_are_marked,
                    a_run_that_diverged_fails_and_is_not_verified, bad_tasks_and_entries_are_refused, a_plugin_is_compiled_and_verified,
-                   the_committed_board_is_drawn_from_committed_results]))
+                   shipped_tasks_and_entries_fit_their_programs, the_committed_board_is_drawn_from_committed_results]))
