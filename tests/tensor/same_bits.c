@@ -130,7 +130,7 @@ static void release(operands *o)
 static void bits_are_equal(void **state)
 {
 #if defined(__x86_64__)
-    static const char *const sets[] = {"avx2", "avx512", "amx", "generic"};
+    static const char *const sets[] = {"avx2", "avx512", "avx512_bf16", "amx", "generic"};
 #else
     static const char *const sets[] = {"neon", "neon", "generic"};
 #endif
