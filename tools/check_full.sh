@@ -129,7 +129,7 @@ test_on_arm64()
     names="$names,tensor same_bits,tensor select,tensor shape,tensor shard_spec,tensor tape,tensor torch_file,tensor winograd_norm"
     names="$names,nn init,nn layers,nn transformer,assign,async,averaging,block,equivalence,failure,fallback,first_order,layout"
     names="$names,loss_scale,matrix,matrix_function,missed,muon,noise_scale,one_sided,optim,partition,pending,preset,quantized"
-    names="$names,ranges,refresh,registry,root_bases,roots,schedule,shampoo,sharded"
+    names="$names,ranges,refresh,registry,root_bases,roots,schedule,shampoo,sharded,state_dtype"
     IFS=, read -ra tests <<<"$names"
     [ -f "$work/arm64-tests/build.ninja" ] || row "a build of the suites for ARM64" meson setup "$work/arm64-tests" \
         --cross-file tools/cross/arm64.ini -Dcuda=disabled -Dmpi=disabled -Dtests=enabled --werror || return
