@@ -10,7 +10,7 @@
 typedef enum lt_muon_scale {
     /** Jordan's: sqrt(max(1, outputs / inputs)) of a matrix stored [out,in] or, by its fans, [in,out]; of a
      *  filter, as in his code, by size(-2) / size(-1), so 1 if it is square. Joined q, k and v count as one
-     *  matrix. */
+     *  matrix without a split. */
     LT_MUON_ORIGINAL,
     LT_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): gives AdamW's RMS, so its lr applies */
 } lt_muon_scale;
@@ -36,6 +36,9 @@ typedef struct lt_muon_config {
     /** Parameters that AdamW updates in addition to those of fewer than 2 dimensions: embeddings, positions,
      *  heads. */
     lt_name_regex adamw_params;
+    /** Joined parameters, whose parts are separate matrices: the last rule that matches a parameter applies; empty
+     *  names end the list. */
+    lt_param_split split[LT_MAX_SPLITS];
     double adamw_lr_scale; /**< learning rate of these parameters, relative to lr */
     double beta1, beta2;   /**< AdamW's decay rates, in [0,1) */
     double eps;            /**< added after AdamW's square root */

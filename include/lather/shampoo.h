@@ -53,7 +53,7 @@ typedef struct lt_shampoo_config {
     int target_dimensionality;
     lt_large_dims large_dims;
     /** The last rule that matches a parameter applies; empty names end the list. */
-    lt_shampoo_split split[LT_MAX_SPLITS];
+    lt_param_split split[LT_MAX_SPLITS];
     /** Tables of rows: all dimensions but the last merge, are not split and have no factor. */
     lt_name_regex one_sided;
     lt_name_regex diagonal; /**< parameters whose blocks keep only the diagonal of their factors */

@@ -82,12 +82,4 @@ typedef enum lt_large_dims {
     LT_LARGE_DIMS_WHOLE /**< not split, without a factor: Vyas et al. 2024, section 4 */
 } lt_large_dims;
 
-/** Parameters that consist of several joined ones, such as those of queries, keys and values. */
-typedef struct lt_shampoo_split {
-    lt_name_regex names;
-    int dim;   /**< dimension of the parameter; -1 is the last */
-    int parts; /**< equal parts along dim, treated as separate parameters */
-} lt_shampoo_split;
-enum { LT_MAX_SPLITS = 8 };
-
 #endif

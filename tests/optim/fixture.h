@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_PARAMS = 4 };
+enum { MAX_PARAMS = 5 };
 
 typedef struct fixture {
     lt_device *device;

@@ -137,7 +137,7 @@ static inline lt_status make_ruled(lt_optim **out, const lt_params *params)
     c.momentum = 0.9;
     c.precondition_frequency = 2;
     c.diagonal_vectors = true;
-    c.split[0] = (lt_shampoo_split){{"^(a|kernel)$", false}, -1, 2};
+    c.split[0] = (lt_param_split){{"^(a|kernel)$", false}, -1, 2};
     c.one_sided = (lt_name_regex){"^matrix$", true};
     c.diagonal = (lt_name_regex){"^bias$", true};
     c.grafting = LT_GRAFTING_ADAM;

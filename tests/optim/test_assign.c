@@ -109,7 +109,7 @@ static void partition(model *m, const lt_shampoo_config *c)
     m->count = 0;
     for (size_t i = 0; i < RESNET50_PARAMS; i++) {
         lt_partition *partition = &m->partition[i];
-        *partition = (lt_partition){.parts = 1, .limit = c->max_preconditioner_dim};
+        *partition = (lt_partition){.split.parts = 1, .limit = c->max_preconditioner_dim};
         partition->merged = lt_merge_shape(shape[i], c->max_preconditioner_dim,
                                            c->target_dimensionality, c->merge_order);
         partition->diagonal = c->diagonal_vectors && partition->merged.shape.ndim == 1;

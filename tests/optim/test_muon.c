@@ -1,6 +1,7 @@
 /* Muon where the result is known without it: the choice of matrices, singular values, batches, and rejected
  * input. tests/oracle compares the rest with a model. */
 
+#include "optim/registry/splits.h"
 #include "shared_rows.h"
 
 /* --- Which parameters are matrices --- */
@@ -178,6 +179,58 @@ static void second_moments_are_those_of_outputs(void **state)
     fixture_close(&f);
 }
 
+/* Queries, keys and values as one parameter of [in,3 out], as GPT-2's, and as three: the updates are the same, scales and
+ * second moments included. */
+static void joined_parts_are_as_separate_parameters(void **state)
+{
+    enum { IN = 2, OUT = 3, PARTS = 3 };
+    const lt_muon_moment *moment = *state;
+    double joined[IN * OUT * PARTS], part[IN * OUT], whole = 0, worst = 0;
+    lt_param *p[PARTS + 2];
+    lt_muon_config c = LT_MUON_DEFAULTS;
+    fixture f;
+    fixture_open(&f, true);
+    p[0] = fixture_add(&f, "h.c_attn.weight", LT_SHAPE(IN, PARTS * OUT));
+    p[PARTS + 1] = fixture_add(&f, "whole", LT_SHAPE(IN, PARTS * OUT));
+    for (int k = 0; k < PARTS + 2; k++) {
+        static const char *const name[] = {"q", "k", "v"};
+        if (k && k <= PARTS)
+            p[k] = fixture_add(&f, name[k - 1], LT_SHAPE(IN, OUT));
+        p[k]->fan_in = IN;
+        p[k]->fan_out = k && k <= PARTS ? OUT : PARTS * OUT;
+    }
+    c.moment = *moment;
+    c.scale = LT_MUON_ORIGINAL;
+    assert_ok(lt_splits_set(c.split, "qkv"));
+    assert_ok(lt_optim_muon(&f.optim, &f.list, &c));
+    for (int t = 1; t <= 3; t++) {
+        for (int i = 0; i < IN * OUT * PARTS; i++)
+            joined[i] = sin(7.0 * t + 1.7 * i + 0.9 * t * i);
+        put_grad(p[0], joined);
+        put_grad(p[PARTS + 1], joined);
+        for (int k = 0; k < PARTS; k++) {
+            for (int i = 0; i < IN * OUT; i++)
+                part[i] = joined[i / OUT * PARTS * OUT + k * OUT + i % OUT];
+            put_grad(p[k + 1], part);
+        }
+        fixture_step(&f, 0.1);
+    }
+    double other[IN * OUT * PARTS];
+    get(p[0]->value, joined);
+    get(p[PARTS + 1]->value, other);
+    for (int k = 0; k < PARTS; k++) {
+        get(p[k + 1]->value, part);
+        for (int i = 0; i < IN * OUT; i++) {
+            const int at = i / OUT * PARTS * OUT + k * OUT + i % OUT;
+            worst = fmax(worst, fabs(part[i] - joined[at]));
+            whole = fmax(whole, fabs(part[i] - other[at]));
+        }
+    }
+    assert_near(worst, 0, 1e-13);
+    assert_true(whole > 1e-3); /* a control: as one matrix it moves otherwise */
+    fixture_close(&f);
+}
+
 static void a_zero_gradient_makes_no_update(void **state)
 {
     (void)state;
@@ -208,6 +261,8 @@ static const bad_row bad[] = {
      "back-references are not supported"},
     {"no iterations", "\"optim\": \"muon\", \"newton_schulz_iterations\": 0",
      "newton_schulz_iterations 0 is not in [1"},
+    {"parts that are not equal", "\"optim\": \"muon\", \"split\": [\"w:0:3\"]",
+     "muon: split: dimension 0 of w, [2,2], cannot be split into 3 equal parts"},
     {"an unknown scale", "\"optim\": \"muon\", \"muon_scale\": \"match\"",
      "muon_scale has no value 'match'"},
 };
@@ -221,7 +276,9 @@ int main(void)
     };
     enum { N = COUNT_OF(names), S = COUNT_OF(sides), B = COUNT_OF(bad) };
     static make_fn *const batched_maker = make_muon;
-    struct CMUnitTest tests[N + S + B + COUNT_OF(single) + 1];
+    static const lt_muon_moment moments[] = {LT_MUON_NO_MOMENT, LT_MUON_OF_OUTPUTS,
+                                             LT_MUON_OF_ELEMENTS};
+    struct CMUnitTest tests[N + S + B + COUNT_OF(single) + COUNT_OF(moments) + 1];
     size_t n = 0;
     for (size_t i = 0; i < N; i++)
         tests[n++] = row_test(names[i].param, its_name_says_whether_it_is_a_matrix, &names[i]);
@@ -231,6 +288,9 @@ int main(void)
         tests[n++] = row_test(bad[i].name, is_refused, &bad[i]);
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[n++] = single[i];
+    for (size_t i = 0; i < COUNT_OF(moments); i++)
+        tests[n++] = row_test("joined parts are as separate parameters",
+                              joined_parts_are_as_separate_parameters, &moments[i]);
     tests[n++] = row_test("matrices in batches are those alone",
                           parameters_in_batches_are_those_alone, &batched_maker);
     return cmocka_run_group_tests(tests, NULL, NULL);

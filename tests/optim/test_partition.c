@@ -153,7 +153,7 @@ static void blocks_of_parts_share_no_element(void **state)
     fixture f;
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.max_preconditioner_dim = row->limit;
-    c.split[0] = (lt_shampoo_split){{"w", false}, row->dim, row->parts};
+    c.split[0] = (lt_param_split){{"w", false}, row->dim, row->parts};
     fixture_open(&f, true);
     lt_param *p = fixture_add(&f, "w", row->shape);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, NULL));
@@ -166,7 +166,7 @@ static void blocks_of_parts_share_no_element(void **state)
     const lt_backend *be = lt_optim_backend(f.optim, &ctx);
     for (int64_t i = 0; i < count; i++) {
         const lt_partition_block b = lt_partition_block_at(&partition, i);
-        const lt_view part = lt_partition_part_view(&partition, b.part, &all);
+        const lt_view part = lt_split_view(partition.split, b.part, &all);
         const lt_view block = lt_region_view(&partition.merged, &b.region, &part);
         assert_ok(be->fill(ctx, (double)(i + 1), &block));
     }
@@ -194,7 +194,7 @@ static void places_of_parts_differ(void **state)
     lt_partition partition;
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.max_preconditioner_dim = row->limit;
-    c.split[0] = (lt_shampoo_split){{"w", false}, row->dim, row->parts};
+    c.split[0] = (lt_param_split){{"w", false}, row->dim, row->parts};
     fixture_open(&f, true);
     fixture_add(&f, "w", row->shape);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, NULL));

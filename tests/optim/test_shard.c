@@ -82,6 +82,14 @@ static lt_status make_normuon(lt_optim **out, const lt_params *params)
     return lt_optim_muon(out, params, &c);
 }
 
+static lt_status make_normuon_of_parts(lt_optim **out, const lt_params *params)
+{
+    lt_muon_config c = LT_MUON_DEFAULTS;
+    c.moment = LT_MUON_OF_OUTPUTS;
+    c.split[0] = (lt_param_split){{"^kernel$", false}, -1, 2};
+    return lt_optim_muon(out, params, &c);
+}
+
 static lt_status make_adam_int8(lt_optim **out, const lt_params *params)
 {
     LT_TRY(make_adam(out, params));
@@ -148,6 +156,7 @@ static const row rows[] = {
     {.name = "adam", .make = make_adam},
     {.name = "muon", .make = make_muon},
     {.name = "normuon", .make = make_normuon},
+    {.name = "normuon, joined parts", .make = make_normuon_of_parts},
     {.name = "adamw, cautious", .make = make_cautious_adamw},
     {.name = "shampoo, cautious, in f64", .make = make_cautious_shampoo, .f64 = true},
     {.name = "adam, averaged", .make = make_averaged_adam},

@@ -49,6 +49,12 @@ FIRST_ORDER = {
     "adamuon": {"optim": "muon", "lr": 0.02, "muon_second_moment": "elements", "muon_scale": "match_rms_adamw", "nesterov": False},
     "adamuon, length of the update, some by adamw": {"optim": "muon", "lr": 0.02, "muon_second_moment": "elements", "beta2": 0.99,
                                                      "adamw_params": "^(m|1)$", "orthogonalization": "svd"},
+    "muon, joined parts": {"optim": "muon", "lr": 0.02, "weight_decay": 0.1, "split": ["^(m|tall|1)$:-1:2", "^(conv|2)$:0:2"]},
+    "normuon, joined parts along inputs and a window": {"optim": "muon", "lr": 0.02, "muon_second_moment": "outputs", "split":
+                                                        ["^(m|tall|1)$:-1:2", "^(conv|2)$:2:3", "^(five|3)$:0:2"]},
+    "normuon, joined parts along outputs": {"optim": "muon", "lr": 0.02, "muon_second_moment": "outputs", "muon_scale": "match_rms_adamw",
+                                            "split": ["^(conv|five|[23])$:0:2", "qkv"]},
+    "adamuon, joined parts": {"optim": "muon", "lr": 0.02, "muon_second_moment": "elements", "split": ["^(m|tall|1)$:1:2", "^(conv|2)$:0:2"]},
     "lars": {"optim": "lars", "lr": 1.0, "weight_decay": 1e-3},
     "lars without decay is sgd": {"optim": "lars", "lr": 0.1, "momentum": 0.9},
     "lars momentum nesterov decay": {"optim": "lars", "lr": 2.0, "momentum": 0.9, "nesterov": True, "weight_decay": 0.05,

@@ -90,7 +90,7 @@ static lt_status make_ruled(lt_optim **out, const lt_params *params)
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.momentum = 0.9;
-    c.split[0] = (lt_shampoo_split){{"kernel", false}, 0, 2};
+    c.split[0] = (lt_param_split){{"kernel", false}, 0, 2};
     c.one_sided = (lt_name_regex){"matrix", false};
     c.diagonal = (lt_name_regex){"bias", false};
     return lt_optim_shampoo(out, params, &c);

@@ -15,4 +15,12 @@ typedef struct lt_name_regex {
     bool optional; /**< the expression may match no parameter; otherwise that is an error */
 } lt_name_regex;
 
+/** Parameters that consist of several joined ones, such as those of queries, keys and values. */
+typedef struct lt_param_split {
+    lt_name_regex names;
+    int dim;   /**< dimension of the parameter; -1 is the last */
+    int parts; /**< equal parts along dim, treated as separate parameters */
+} lt_param_split;
+enum { LT_MAX_SPLITS = 8 };
+
 #endif

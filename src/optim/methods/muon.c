@@ -10,8 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "muon_matrix.h"
 #include "muon_new.h"
-#include "optim/registry/names.h"
 #include "optim/slots.h"
 #include "orthogonal.h"
 #include "second_moment.h"
@@ -30,14 +30,7 @@ static const double per_gram = 0.012, per_product = 0.020;
 enum { X, Y, SCRATCHES };
 enum { MOMENTUM, SQUARE }; /* states */
 
-typedef struct matrix {
-    lt_slot *slot;
-    int64_t rows, cols;
-    double tall;   /* outputs over inputs, for LT_MUON_ORIGINAL */
-    int dim;       /* smaller dimension */
-    int64_t small; /* extent of dim */
-    int64_t at;    /* offset in X and Y within a batch */
-} matrix;
+typedef lt_muon_matrix matrix;
 
 typedef struct muon {
     lt_optim base;
@@ -63,17 +56,6 @@ typedef struct batch {
     size_t begin, end;
     int x, y;
 } batch;
-
-/* Returns the dimension of a matrix that has its outputs. */
-static int outputs_dim(const lt_param *param)
-{
-    return lt_optim_weight_is_in_by_out(param);
-}
-
-static int64_t outputs_of(const matrix *x)
-{
-    return outputs_dim(x->slot->param) ? x->cols : x->rows;
-}
 
 /* --- Views of scratch --- */
 
@@ -103,7 +85,7 @@ static lt_view scratch_matrix(const muon *m, const matrix *x, int which)
  * its first dimension is outermost there, so that kernels pass over both contiguously. */
 static lt_view scratch_in_param_shape(const muon *m, const matrix *x, int which)
 {
-    const lt_view value = lt_tensor_view(x->slot->param->value);
+    const lt_view value = lt_muon_matrix_of(x, x->slot->param->value);
     lt_view v = scratch_at(m, which, x->at);
     int64_t step = 1;
     v.shape = value.shape;
@@ -135,14 +117,14 @@ static void update_momentum(const muon *m, const batch *b, const matrix *x, lt_v
     job->alpha = 1 - m->config.momentum;
     job->beta = m->config.momentum;
     job->factor.grad_scale = true;
-    job->a = lt_tensor_view(x->slot->param->grad);
-    job->y = lt_tensor_view(x->slot->state[0]);
+    job->a = lt_muon_matrix_of(x, x->slot->param->grad);
+    job->y = lt_muon_matrix_of(x, x->slot->state[0]);
 }
 
 static void copy_momentum(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
 {
     job->alpha = m->config.nesterov ? m->config.momentum : 1;
-    job->a = lt_tensor_view(x->slot->state[0]);
+    job->a = lt_muon_matrix_of(x, x->slot->state[0]);
     job->y = scratch_in_param_shape(m, x, b->x);
 }
 
@@ -151,7 +133,7 @@ static void add_nesterov_gradient(const muon *m, const batch *b, const matrix *x
     job->alpha = 1 - m->config.momentum;
     job->beta = 1;
     job->factor.grad_scale = true;
-    job->a = lt_tensor_view(x->slot->param->grad);
+    job->a = lt_muon_matrix_of(x, x->slot->param->grad);
     job->y = scratch_in_param_shape(m, x, b->x);
 }
 
@@ -173,7 +155,7 @@ static void scale_and_add_weight_decay(const muon *m, const batch *b, const matr
 {
     job->alpha = x->slot->weight_decay;
     job->beta = m->config.moment ? 1 : scale_of_update(m, x);
-    job->a = lt_tensor_view(x->slot->param->value);
+    job->a = lt_muon_matrix_of(x, x->slot->param->value);
     job->y = scratch_in_param_shape(m, x, b->x);
 }
 
@@ -183,7 +165,7 @@ static void apply_update(const muon *m, const batch *b, const matrix *x, lt_vec_
     job->beta = 1;
     job->factor.lr = true;
     job->a = scratch_in_param_shape(m, x, b->x);
-    job->y = lt_tensor_view(x->slot->param->value);
+    job->y = lt_muon_matrix_of(x, x->slot->param->value);
 }
 
 /* --- A batch --- */
@@ -223,14 +205,26 @@ static double length_of_update(const muon *m, const matrix *x)
     return fixed ? rms_of_adamw * sqrt((double)(x->rows * x->cols)) : scale_of_update(m, x);
 }
 
+/* Returns the second moment: of the matrix's outputs, those of a parameter's matrices one after another, or of its
+ * elements. */
+static lt_view second_moment_of(const muon *m, const matrix *x)
+{
+    if (m->config.moment == LT_MUON_OF_ELEMENTS)
+        return lt_muon_matrix_of(x, x->slot->state[SQUARE]);
+    lt_view v = lt_tensor_view(x->slot->state[SQUARE]);
+    v.data = (char *)v.data + (size_t)(x->part * lt_muon_outputs(x)) * lt_dtype_size(v.dtype);
+    v.version = 0;
+    return v;
+}
+
 static lt_status divide_by_moment(const muon *m, const batch *b, const matrix *x)
 {
     const bool of_outputs = m->config.moment == LT_MUON_OF_OUTPUTS;
     const lt_second_moment_job job = {
         .x = of_outputs ? scratch_matrix(m, x, b->x) : scratch_in_param_shape(m, x, b->x),
         .squares = of_outputs ? scratch_matrix(m, x, b->y) : (lt_view){0},
-        .v = lt_tensor_view(x->slot->state[SQUARE]),
-        .dim = of_outputs ? outputs_dim(x->slot->param) : -1,
+        .v = second_moment_of(m, x),
+        .dim = of_outputs ? lt_muon_outputs_dim(x->slot->param) : -1,
         .length = length_of_update(m, x),
         .keeps_norm = m->config.scale == LT_MUON_ORIGINAL,
     };
@@ -290,7 +284,8 @@ static lt_status allocate_workspace(muon *m)
             LT_TRY(lt_tensor_new(&m->scratch[i], device, lt_device_master_dtype(device),
                                  LT_SHAPE(elements)));
     for (size_t i = 0; i < m->count; i++)
-        outputs = outputs_of(&m->matrix[i]) > outputs ? outputs_of(&m->matrix[i]) : outputs;
+        outputs =
+            lt_muon_outputs(&m->matrix[i]) > outputs ? lt_muon_outputs(&m->matrix[i]) : outputs;
     if (m->config.moment)
         LT_TRY(lt_second_moment_open(&m->moment, device, outputs));
     if (elements)
@@ -349,12 +344,18 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 
 /* --- Operations --- */
 
-static const matrix *find_matrix(const muon *m, const lt_slot *slot)
+/* Returns the matrix of a part of a parameter, or NULL. */
+static const matrix *find_part(const muon *m, const lt_slot *slot, size_t part)
 {
     for (size_t i = 0; i < m->count; i++)
-        if (m->matrix[i].slot == slot)
+        if (m->matrix[i].slot == slot && (size_t)m->matrix[i].part == part)
             return &m->matrix[i];
     return NULL;
+}
+
+static const matrix *find_matrix(const muon *m, const lt_slot *slot)
+{
+    return find_part(m, slot, 0);
 }
 
 /* Returns true for the state "m" of all parameters and for "v" of those that have a second moment. */
@@ -369,7 +370,7 @@ static bool state_shape(const lt_optim *self, const lt_slot *slot, int index, lt
     const matrix *x = find_matrix((const muon *)self, slot);
     if (index != SQUARE || !x)
         return false;
-    *shape = LT_SHAPE(outputs_of(x));
+    *shape = LT_SHAPE(x->split.parts * lt_muon_outputs(x));
     return true;
 }
 
@@ -380,7 +381,7 @@ static double estimate_nanoseconds(const lt_optim *self, const lt_slot *slot)
     if (!x)
         return 0;
     const double n = (double)x->small, elements = (double)x->rows * (double)x->cols;
-    return lt_orthogonal_iterations(&m->config.orthogonalization)
+    return x->split.parts * lt_orthogonal_iterations(&m->config.orthogonalization)
            * (per_gram * n * (elements + n * n) + per_product * n * elements);
 }
 
@@ -410,15 +411,16 @@ static void destroy(lt_optim *self)
 static bool describe_matrix(const lt_optim *self, const lt_slot *slot, size_t block,
                             lt_optim_block *out)
 {
-    const matrix *x = find_matrix((const muon *)self, slot);
-    if (!x || block)
+    const matrix *x = find_part((const muon *)self, slot, block);
+    if (!x)
         return false;
-    *out = (lt_optim_block){.extent = lt_tensor_shape(slot->param->value),
+    *out = (lt_optim_block){.extent = lt_muon_matrix_shape(x),
                             .shape = LT_SHAPE(x->rows, x->cols),
                             .owner = slot->owner,
                             .rule = LT_RULE_ORTHOGONAL,
                             .graft_ratio = (double)NAN};
     out->offset.ndim = out->extent.ndim;
+    out->offset.dim[x->split.dim] = x->part * out->extent.dim[x->split.dim];
     out->has_factor[x->dim] = true;
     return true;
 }
@@ -450,12 +452,11 @@ static lt_status measure_matrix(lt_optim *self, const lt_slot *slot, size_t bloc
                                 lt_optim_factor *out)
 {
     muon *m = (muon *)self;
-    const matrix *found = find_matrix(m, slot);
+    const matrix *found = find_part(m, slot, block);
     LT_ASSERT(found); /* describe_matrix() has shown it */
     matrix x = *found;
     lt_tensor *temporary = NULL, **state = &x.slot->state[0];
     const bool quantized = !*state;
-    (void)block;
     (void)dim;
     out->age = -1;
     out->epsilon = out->residual = (double)NAN;
@@ -499,35 +500,6 @@ static double decay_lr(const lt_optim *self, const lt_slot *slot)
     }
 static const lt_optim_ops ops = OPS(NULL), with_outputs = OPS(state_shape);
 
-static matrix matrix_of_slot(lt_slot *slot)
-{
-    const lt_shape shape = lt_tensor_shape(slot->param->value);
-    const int64_t rows = shape.dim[0], cols = lt_shape_count(shape) / rows;
-    const double last = (double)shape.dim[shape.ndim - 1],
-                 other = (double)shape.dim[shape.ndim - 2];
-    return (matrix){.slot = slot,
-                    .rows = rows,
-                    .cols = cols,
-                    .tall = lt_optim_weight_is_in_by_out(slot->param) ? last / other : other / last,
-                    .dim = rows > cols,
-                    .small = rows < cols ? rows : cols};
-}
-
-/* Chooses the matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
-static lt_status choose_matrices(muon *m)
-{
-    LT_TRY(lt_name_regex_match(&m->config.adamw_params, "muon: adamw_params", &m->base, m->adamw));
-    for (size_t i = 0; i < m->base.count; i++) {
-        lt_slot *slot = &m->base.slot[i];
-        const lt_shape shape = lt_tensor_shape(slot->param->value);
-        m->adamw[i] = m->adamw[i] || shape.ndim < 2 || slot->param->role != LT_PARAM_WEIGHT
-                      || !lt_shape_count(shape);
-        if (!m->adamw[i])
-            m->matrix[m->count++] = matrix_of_slot(slot);
-    }
-    return LT_OK;
-}
-
 static lt_status check_backend(const lt_optim *o)
 {
     void *ctx;
@@ -541,15 +513,13 @@ static lt_status check_backend(const lt_optim *o)
 
 static lt_status init_muon(muon *m)
 {
-    const size_t slots = m->base.count;
     LT_TRY(check_backend(&m->base));
-    LT_TRY(LT_ALLOC(&m->adamw, slots));
-    LT_TRY(LT_ALLOC(&m->matrix, slots));
-    LT_TRY(LT_ALLOC(&m->due, slots));
-    LT_TRY(LT_ALLOC(&m->vec, slots));
-    LT_TRY(LT_ALLOC(&m->job, slots));
+    LT_TRY(LT_ALLOC(&m->adamw, m->base.count));
     LT_TRY(lt_optim_count_per_param(&m->base));
-    return choose_matrices(m);
+    LT_TRY(lt_muon_list_matrices(&m->config, &m->base, m->adamw, &m->matrix, &m->count));
+    LT_TRY(LT_ALLOC(&m->due, m->count));
+    LT_TRY(LT_ALLOC(&m->vec, m->count));
+    return LT_ALLOC(&m->job, m->count);
 }
 
 lt_status lt_muon_new(lt_optim **out, const lt_params *params, const lt_muon_config *c)

@@ -3,6 +3,7 @@
 #include "muon_new.h"
 #include "optim/registry/names.h"
 #include "optim/registry/registry.h"
+#include "optim/registry/splits.h"
 #include "orthogonal.h"
 
 #include <math.h>
@@ -24,6 +25,16 @@ static lt_status set_adamw_params(void *config, const char *text)
 static lt_status read_adamw_params(void *config, const lt_json_value *v)
 {
     return lt_name_regex_set_from_json(&((lt_muon_config *)config)->adamw_params, v);
+}
+
+static lt_status set_split(void *config, const char *text)
+{
+    return lt_splits_set(((lt_muon_config *)config)->split, text);
+}
+
+static lt_status read_split(void *config, const lt_json_value *v)
+{
+    return lt_splits_read(((lt_muon_config *)config)->split, v);
 }
 
 static lt_status set_coefficients(void *config, const char *text)
@@ -54,6 +65,7 @@ static const lt_optim_field fields[] = {
 {"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .rare = true, .help = "iterations per orthogonalization"},
 {"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .rare = true, .help = "coefficients of the polynomial a x + b x^3 + c x^5; default: 3.4445,-4.7750,2.0315"},
 {"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .rare = true, .help = "parameters that AdamW updates, in addition to biases and parameters of norms; default: embeddings, positions, class tokens and heads"},
+{"split", LT_FIELD_LIST, .set = set_split, .read = read_split, .meta = "REGEX:DIM:PARTS"},
 {"adamw_lr_scale", LT_FIELD_REAL, AT(adamw_lr_scale), .high = HUGE_VAL, .rare = true, .help = "learning rate of parameters that AdamW updates, relative to --lr"},
 {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
 {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "optim/registry/registry.h"
+#include "optim/registry/splits.h"
 #include "optim/shampoo/optimizer.h"
 #include "optim/shampoo/reference.h"
 #include "optim/shampoo/settings.h"
@@ -173,7 +174,7 @@ static const lt_optim_preset presets[] = {
                           .diagonal_vectors = true,
                           .root_solver = LT_ROOT_RATIONAL,
                           .refresh_timing = LT_REFRESH_STAGGERED,
-                          .split = {LT_SHAMPOO_SPLIT_QKV},
+                          .split = {LT_SPLIT_QKV},
                           .one_sided = LT_SHAMPOO_TABLES}},
     /* As in the paper, vectors get Adam's update. Blocks of 1024 and merged windows are Lather's: a basis of the
      * 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */

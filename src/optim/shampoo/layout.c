@@ -11,7 +11,7 @@
 lt_view lt_block_view_in_tensor(const lt_block *block, const lt_tensor *parameter)
 {
     const lt_view whole = lt_tensor_view(parameter);
-    const lt_view part = lt_partition_part_view(block->partition, block->part, &whole);
+    const lt_view part = lt_split_view(block->partition->split, block->part, &whole);
     return lt_region_view(&block->partition->merged, &block->region, &part);
 }
 
@@ -31,8 +31,9 @@ void lt_block_region(const lt_block *block, lt_shape *offset, lt_shape *extent)
 {
     const lt_partition *partition = block->partition;
     lt_region_map_to_param(&partition->merged, &block->region, offset, extent);
-    if (partition->parts > 1)
-        offset->dim[partition->dim] += block->part * partition->merged.from.dim[partition->dim];
+    const int dim = partition->split.dim;
+    if (partition->split.parts > 1)
+        offset->dim[dim] += block->part * partition->merged.from.dim[dim];
 }
 
 lt_view lt_block_unmerged_view(const lt_block *block, const lt_view *merged)

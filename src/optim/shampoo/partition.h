@@ -2,12 +2,13 @@
 #ifndef LT_OPTIM_SHAMPOO_PARTITION_H
 #define LT_OPTIM_SHAMPOO_PARTITION_H
 
+#include "optim/registry/splits.h"
 #include "optim/shampoo/block.h"
 
 #include "lather/ext/optim.h"
 
 typedef struct lt_partition {
-    int dim, parts; /* for a joined parameter: `parts` equal parts along dim; parts 1: not joined */
+    lt_split split;          /* parts of a joined parameter */
     lt_merged merged;        /* merged shape of one part */
     bool whole[LT_MAX_DIMS]; /* merged dimensions that are not split and have no factor */
     bool diagonal;           /* blocks of the parameter keep only the diagonal of their factors */
@@ -30,8 +31,6 @@ lt_partition_block lt_partition_block_at(const lt_partition *partition, int64_t 
 /* Returns the offset of a region of a part in the parameter's merged indices; parts are consecutive along one
  * dimension. */
 lt_shape lt_partition_offset(const lt_partition *partition, int part, const lt_region *region);
-/* Returns a view of the part in the parameter's memory. */
-lt_view lt_partition_part_view(const lt_partition *partition, int part, const lt_view *parameter);
 /* Returns the number of merged dimensions that may have a factor. */
 int lt_partition_count_factor_dims(const lt_partition *partition);
 

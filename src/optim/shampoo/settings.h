@@ -83,13 +83,6 @@ lt_status lt_shampoo_read_one_sided(void *config, const lt_json_value *v);
 lt_status lt_shampoo_set_diagonal(void *config, const char *text);
 lt_status lt_shampoo_read_diagonal(void *config, const lt_json_value *v);
 
-/* Default rules of .split: joined queries, keys and values under the names of torchvision,
- * timm and PyTorch, joined along the first dimension, and of GPT-2, joined along the last. */
-#define LT_SHAMPOO_SPLIT_QKV                                    \
-    {{"(^|[.])(in_proj_(weight|bias)|qkv[.].*)$", true}, 0, 3}, \
-    {                                                           \
-        {"(^|[.])c_attn[.](weight|bias)$", true}, -1, 3         \
-    }
 /* Default of lt_shampoo_config.one_sided: tables whose rows are tokens or positions. */
 #define LT_SHAMPOO_TABLES                                   \
     {                                                       \
