@@ -594,6 +594,31 @@ def shampoo_lists_its_blocks(cwd):
     assert sum(int(b) for _, b in counts) == factors > 20, f"{counts} do not sum to {factors} factors"
 
 
+def each_parameter_has_a_rule(cwd):
+    """blocks.txt and the line at the start: rules, matrices and learning rates."""
+    flags = [*NOISE, *SMALL, "--max-steps", "1", "--eval-every", "0", "--progress", "lines"]
+    rows = {
+        "muon": (["--split", "^layer1[.]0[.]conv2[.]weight$:0:2", "--opt-kwargs", "adamw-lr-scale=0.5", "--lr", "0.01", "--param-group", "^conv1[.]weight:lr=0.001"],
+                 {"conv1.weight": "orthogonal 1 of 0.1", "layer1.0.conv2.weight": "orthogonal 2 of 1", "bn1.weight": "adamw - 0.5",
+                  "fc.weight": "adamw - 0.5"}),
+        "soap": ([], {"layer4.0.conv2.weight": "eigenbasis 1 of 1", "bn1.weight": "diagonal 1 of 1"}),
+        "shampoo": (["--diagonal", "^fc[.]weight$"], {"layer4.0.conv2.weight": "root 1 of 1", "fc.weight": "diagonal 1 of 1"}),
+    }
+    for name, (more, want) in rows.items():
+        text = run(*flags, "--optim", name, *more, "--output", name, cwd=cwd).stderr
+        with open(os.path.join(cwd, name, "blocks.txt")) as f:
+            lines = f.read().splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith("rules: "))
+        assert lines[at] in text and lines[at + 1].split()[:3] == ["parameter", "shape", "rule"], lines[at:at + 2]
+        found = {p: " ".join([rule, *blocks[:2], blocks[-1]] if len(blocks) > 2 else [rule, *blocks])
+                 for p, _, rule, *blocks in map(str.split, lines[at + 2:])}
+        assert len(found) == len(lines) - at - 2 and {p: found[p] for p in want} == want, (name, found)
+        counted = dict(re.findall(r"(\w+) (\d+) parameters", lines[at]))
+        assert counted == {r: str([f.split()[0] for f in found.values()].count(r)) for r in counted} and sum(map(int, counted.values())) == len(found), lines[at]
+    run(*flags, "--optim", "sgd", "--output", "sgd", cwd=cwd)
+    assert not os.path.exists(os.path.join(cwd, "sgd", "blocks.txt"))
+
+
 def every_recipe_loads_and_flags_override_it(cwd):
     folder = os.path.join(SOURCE, "models", "resnet50", "recipes")
     names = sorted(f[:-5] for f in os.listdir(folder))
@@ -730,7 +755,7 @@ ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_tra
         different_class_sets_are_named, invalid_checkpoints_are_rejected,
         invalid_weights_are_rejected, invalid_command_lines_are_rejected, flags_without_effect_on_one_rank_are_noted,
         presets_set_defaults_that_flags_override, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
-        help_shows_the_defaults_of_presets, shampoo_lists_its_blocks,
+        help_shows_the_defaults_of_presets, shampoo_lists_its_blocks, each_parameter_has_a_rule,
         invalid_settings_are_rejected, a_run_without_finite_gradients_stops]
 
 # Rows that hold for any network; those that hardly depend on it run only with --full.

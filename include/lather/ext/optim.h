@@ -65,6 +65,7 @@ typedef struct lt_optim_ops {
     lt_stats_fn *stats;
     lt_stat_block_fn *stat_block;
     lt_stat_factor_fn *stat_factor;
+    lt_describe_fn *describe; /**< optional, for optimizers with several rules: ext/optim_stats.h */
     double (*decay_lr)(const lt_optim *self, const lt_slot *slot); /**< private: step/cautious.h */
     const struct lt_part_ops *parts; /**< private: parts of slots with their own owners */
     lt_update_size_fn *update_size;  /**< optional: without it --mup is rejected */
@@ -97,8 +98,7 @@ struct lt_optim {
     struct lt_cautious *cautious;     /**< cautious updates; NULL: as they are */
     lt_loss_scaling scaling;          /**< loss scaling; interval 0: none */
     lt_tensor *loss_scale;            /**< copy of scalars->loss_scale; NULL: 1 */
-    /** set by lt_optim_scale_gradients(); NULL: loss_scale */
-    const lt_tensor *gradient_scale, *one;
+    const lt_tensor *gradient_scale, *one; /**< lt_optim_scale_gradients()'s; NULL: loss_scale */
     struct lt_sent *sent; /**< ring of page-locked blocks to copy to scalars, or NULL */
     int64_t sends;
     struct lt_results *results; /**< results in flight; NULL: none yet */

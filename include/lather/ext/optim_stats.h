@@ -70,4 +70,19 @@ typedef bool lt_stat_block_fn(const lt_optim *self, const struct lt_slot *slot, 
 typedef lt_status lt_stat_factor_fn(lt_optim *self, const struct lt_slot *slot, size_t block,
                                     int dim, lt_optim_factor *out);
 
+/** How an optimizer updates a parameter. */
+typedef struct lt_param_rule {
+    const char *param;
+    lt_shape shape;
+    const char *rule; /**< the rule's name or, of an optimizer with one rule, the optimizer's */
+    int64_t blocks;   /**< number of blocks or matrices of the parameter; 0: it has none */
+    lt_shape block;   /**< dimensions of the first */
+    double lr_scale;  /**< learning rate relative to that of the step */
+} lt_param_rule;
+/** Sets the rule that a slot has once preconditioning has begun, and multiplies lr_scale by the rule's factor. */
+typedef void lt_describe_fn(const lt_optim *self, const struct lt_slot *slot, lt_param_rule *out);
+/** Describes trained parameter number index. Borrows: the optimizer has the strings. Errors: LT_END past the last. */
+LT_API LT_MUST_CHECK lt_status lt_optim_param_rule(const lt_optim *optim, size_t index,
+                                                   lt_param_rule *out);
+
 #endif

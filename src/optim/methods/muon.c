@@ -425,6 +425,14 @@ static bool describe_matrix(const lt_optim *self, const lt_slot *slot, size_t bl
     return true;
 }
 
+static void describe_rule(const lt_optim *self, const lt_slot *slot, lt_param_rule *out)
+{
+    const muon *m = (const muon *)self;
+    const bool adamw = m->adamw[slot - self->slot];
+    out->rule = lt_optim_rule_name(adamw ? LT_RULE_ADAMW : LT_RULE_ORTHOGONAL);
+    out->lr_scale *= adamw ? m->config.adamw_lr_scale : 1;
+}
+
 static lt_status measure_rule(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
                               double out[LT_MAX_STATS])
 {
@@ -489,14 +497,14 @@ static double decay_lr(const lt_optim *self, const lt_slot *slot)
 }
 
 /* shape: that of states of NorMuon, which are not quantized */
-#define OPS(shape)                                                                                \
-    {                                                                                             \
-        .name = "muon", .bytes = sizeof(muon), .slot_state = {"m", "v"}, .has_state = has_state,  \
-        .decay_lr = decay_lr, .nanoseconds = estimate_nanoseconds, .step = step,                  \
-        .by_entries = true, .by_slots = true, .positive_state = 1U << 1,                          \
-        .is_capturable = is_capturable, .stat_name = {"m_over_sqrt_v"}, .stats = measure_rule,    \
-        .stat_block = describe_matrix, .stat_factor = measure_matrix, .update_size = update_size, \
-        .destroy = destroy, .state_shape = (shape),                                               \
+#define OPS(shape)                                                                               \
+    {                                                                                            \
+        .name = "muon", .bytes = sizeof(muon), .slot_state = {"m", "v"}, .has_state = has_state, \
+        .decay_lr = decay_lr, .nanoseconds = estimate_nanoseconds, .step = step,                 \
+        .by_entries = true, .by_slots = true, .positive_state = 1U << 1,                         \
+        .is_capturable = is_capturable, .stat_name = {"m_over_sqrt_v"}, .stats = measure_rule,   \
+        .stat_block = describe_matrix, .describe = describe_rule, .stat_factor = measure_matrix, \
+        .update_size = update_size, .destroy = destroy, .state_shape = (shape),                  \
     }
 static const lt_optim_ops ops = OPS(NULL), with_outputs = OPS(state_shape);
 

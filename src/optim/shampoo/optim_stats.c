@@ -32,25 +32,37 @@ static bool has_matrix(const lt_block *b)
 }
 
 /* Returns the rule of a block with factors, or of one whose dimensions have none. */
-static lt_optim_rule rule_by_factors(const lt_shampoo *s, const lt_block *b)
+static lt_optim_rule rule_by_factors(const lt_shampoo *s, const lt_block *b, bool has_roots)
 {
     const lt_shampoo_config *c = &s->config;
-    const lt_optim_rule without = c->grafting == LT_GRAFTING_NONE ? LT_RULE_NONE : LT_RULE_GRAFTED;
-    if (lt_shampoo_is_before_start(s))
-        return without;
     if (lt_shampoo_is_corrected(c))
-        return has_matrix(b) && b->root_step ? LT_RULE_EIGENBASIS : LT_RULE_DIAGONAL;
+        return has_roots ? LT_RULE_EIGENBASIS : LT_RULE_DIAGONAL;
     if (b->factor[0].is_diagonal)
         return LT_RULE_DIAGONAL;
-    return has_matrix(b) && b->root_step ? LT_RULE_ROOT : without;
+    return has_roots                         ? LT_RULE_ROOT
+           : c->grafting == LT_GRAFTING_NONE ? LT_RULE_NONE
+                                             : LT_RULE_GRAFTED;
 }
 
-static lt_optim_rule rule_of(const lt_shampoo *s, const lt_block *b)
+/* Returns the rule of an update now or, with `begun`, of one after the first roots. */
+static lt_optim_rule rule_of(const lt_shampoo *s, const lt_block *b, bool begun)
 {
-    if (s->config.preconditioner == LT_PRECONDITIONER_SPECTRAL)
+    const lt_shampoo_config *c = &s->config;
+    if (c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
         return LT_RULE_ORTHOGONAL;
-    return s->config.preconditioner == LT_PRECONDITIONER_SIGN ? LT_RULE_SIGN
-                                                              : rule_by_factors(s, b);
+    if (c->preconditioner == LT_PRECONDITIONER_SIGN)
+        return LT_RULE_SIGN;
+    if (!begun && lt_shampoo_is_before_start(s))
+        return c->grafting == LT_GRAFTING_NONE ? LT_RULE_NONE : LT_RULE_GRAFTED;
+    return rule_by_factors(s, b, has_matrix(b) && (begun || b->root_step));
+}
+
+void lt_shampoo_describe(const lt_optim *self, const lt_slot *slot, lt_param_rule *out)
+{
+    const lt_shampoo *s = (const lt_shampoo *)self;
+    const lt_block *b = find_block(s, slot, 0);
+    if (b)
+        out->rule = lt_optim_rule_name(rule_of(s, b, true));
 }
 
 bool lt_shampoo_stat_block(const lt_optim *self, const lt_slot *slot, size_t block,
@@ -62,7 +74,7 @@ bool lt_shampoo_stat_block(const lt_optim *self, const lt_slot *slot, size_t blo
         return false;
     *out = (lt_optim_block){.shape = b->region.shape,
                             .owner = b->owner,
-                            .rule = rule_of(s, b),
+                            .rule = rule_of(s, b, false),
                             .graft_ratio = (double)NAN};
     lt_block_region(b, &out->offset, &out->extent);
     for (int d = 0; d < LT_MAX_DIMS; d++)

@@ -6,5 +6,6 @@
 
 lt_stat_block_fn lt_shampoo_stat_block;
 lt_stat_factor_fn lt_shampoo_stat_factor;
+lt_describe_fn lt_shampoo_describe;
 
 #endif

@@ -171,6 +171,7 @@ static const lt_optim_ops ops = {
     .destroy = destroy,
     .stat_block = lt_shampoo_stat_block,
     .stat_factor = lt_shampoo_stat_factor,
+    .describe = lt_shampoo_describe,
     .decay_lr = decay_lr,
     .parts = &lt_shampoo_parts,
     .update_size = lt_shampoo_update_size,

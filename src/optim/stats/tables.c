@@ -21,6 +21,24 @@ const char *lt_optim_rule_name(lt_optim_rule rule)
     return names[rule];
 }
 
+lt_status lt_optim_param_rule(const lt_optim *o, size_t index, lt_param_rule *out)
+{
+    lt_optim_block block;
+    if (index >= o->count)
+        return LT_END;
+    const lt_slot *slot = &o->slot[index];
+    *out = (lt_param_rule){.param = slot->param->name,
+                           .shape = lt_tensor_shape(slot->param->value),
+                           .rule = o->ops->name,
+                           .lr_scale = slot->lr_scale};
+    if (o->ops->describe)
+        o->ops->describe(o, slot, out);
+    for (; o->ops->stat_block && o->ops->stat_block(o, slot, (size_t)out->blocks, &block);
+         out->blocks++)
+        out->block = out->blocks ? out->block : block.shape;
+    return LT_OK;
+}
+
 /* --- Making the tables --- */
 
 static bool is_parameter(const lt_param *p)

@@ -288,5 +288,5 @@ lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps)
     if (line->args.ranks.shard_params)
         warn_of_uneven_params(run, &t->model.params, r->count);
     LT_TRY(suggest_data_parallel(t, &cost));
-    return lt_blocks_report(t->optim, run, r->rank, line->args.output.verbose);
+    return lt_rules_report(t->optim, run, r->rank, line->args.output.verbose);
 }

@@ -84,7 +84,7 @@ static const lt_option output_rows[] = {
 {"Output", INT("save-top", save_top, 1, LT_CHECKPOINT_TOP), .value = "1", .meta = "K", .help = "best checkpoints to keep, by the metric of the link checkpoints/best"},
 {"Output", PICK("progress", progress, "auto|bar|lines|off"), .common = true, .help = "auto: a bar on a terminal, otherwise lines; LATHER_LOG=warn hides the library's notes"},
 {"Output", INT("log-every", log_every, 1, MANY), .value = "50", .also = "log-interval", .help = "updates between lines"},
-{"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks, which is always written to OUTPUT/blocks.txt"},
+{"Output", BOOL("verbose", verbose), .help = "show the tables of parameters' rules and of Shampoo's blocks, which are always written to OUTPUT/blocks.txt"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
 {"Output", INT("optim-stats", optim_stats, 0, MANY), .value = "0", .meta = "N", .help = "every N updates, measure what the optimizer does to each parameter: the rule that it gets, norms, cosines, spectra of factors; in OUTPUT/optim_stats.bin and metrics.jsonl; needs the memory of two more copies of the weights; off by default"},
 {"Output", LIST("optim-stats-params", optim_stats_params), .meta = "REGEX", .help = "limit --optim-stats to parameters whose name matches a POSIX extended regular expression"},

@@ -140,11 +140,12 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
                            const training_options *training, double lr, int64_t per_epoch,
                            int64_t offset);
 
-/* --- shampoo_report.c: Shampoo's blocks and statistics --- */
+/* --- shampoo_report.c: rules of parameters, Shampoo's blocks and statistics --- */
 
-/* Shows Shampoo's blocks, their state, cost and owners: one line or, if verbose, a table; writes the table to the
- * run folder's blocks.txt. Errors: LT_E_IO, LT_E_NOMEM. */
-lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose);
+/* For an optimizer with several rules, shows Shampoo's blocks, their state, cost and owners, and the rules of parameters,
+ * one line each or, if verbose, with tables; writes the tables to the run folder's blocks.txt. Errors: LT_E_IO,
+ * LT_E_NOMEM. */
+lt_status lt_rules_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose);
 /* Returns Shampoo's statistics of the last step for its record; NaN where they do not apply. */
 enum { SHAMPOO_VALUES = 10 };
 void lt_shampoo_step_metrics(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES]);

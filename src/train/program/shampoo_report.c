@@ -1,5 +1,5 @@
-/* Statistics of Shampoo's last step, and the table of its blocks: their number, shapes, state, modelled cost and
- * balance over ranks. */
+/* Statistics of Shampoo's last step, the table of its blocks (their number, shapes, state, modelled cost and balance over
+ * ranks), and the rule of each parameter. */
 
 #include "lather/detail/shampoo_report.h"
 
@@ -8,6 +8,7 @@
 #include "program.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/optim.h"
 #include "lather/shard.h"
 
 #include <errno.h>
@@ -26,11 +27,10 @@ typedef struct group {
     double step_ns, refresh_ns;
 } group;
 
-/* Destination of lines: shown (the first one, or all) and written to a file if there is one. */
+/* Destination of lines. */
 typedef struct sink {
-    lt_run *run; /* NULL: not shown */
-    FILE *file;
-    bool is_verbose; /* all lines are shown */
+    lt_run *run; /* shows them; NULL: not shown */
+    FILE *file;  /* NULL: not written */
 } sink;
 
 static void write_report_line(const sink *out, const char *fmt, ...) LT_PRINTF(2, 3);
@@ -125,8 +125,64 @@ static void show_owners(const sink *out, const lt_optim *optim)
         write_report_line(out, "  the busiest rank has %.3f times the mean", most * ranks / sum);
 }
 
-static void show_report(const sink *out, const lt_optim *optim, const group *total,
-                        const group *list, size_t count)
+/* --- Rules of parameters --- */
+
+/* Parameters that one rule updates. */
+typedef struct rule_count {
+    const char *rule;
+    int params;
+    int64_t elements;
+} rule_count;
+
+/* Counts the parameters of each rule in the order in which rules occur; returns the number of rules. */
+static int count_rules(const lt_optim *optim, rule_count count[LT_RULES])
+{
+    lt_param_rule p;
+    int rules = 0;
+    for (size_t i = 0; !lt_optim_param_rule(optim, i, &p); i++) {
+        int k = 0;
+        while (k < rules && strcmp(count[k].rule, p.rule) != 0)
+            k++;
+        LT_ASSERT(k < LT_RULES);
+        if (k == rules)
+            count[rules++] = (rule_count){.rule = p.rule};
+        count[k].params++;
+        count[k].elements += lt_shape_count(p.shape);
+    }
+    return rules;
+}
+
+static void show_rules(const sink *out, const lt_optim *optim)
+{
+    rule_count count[LT_RULES];
+    char line[200] = "";
+    const int rules = count_rules(optim, count);
+    for (int k = 0, at = 0; k < rules && at < (int)sizeof line; k++)
+        at += snprintf(line + at, sizeof line - (size_t)at, "%s%s %d parameters of %.2f M elements",
+                       k ? ", " : "", count[k].rule, count[k].params,
+                       1e-6 * (double)count[k].elements);
+    write_report_line(out, "rules: %s", line);
+}
+
+static void list_rules(const sink *out, const lt_optim *optim)
+{
+    char shape[LT_SHAPE_TEXT], block[LT_SHAPE_TEXT], blocks[LT_SHAPE_TEXT + 32];
+    lt_param_rule p;
+    write_report_line(out, "  %-48s %-18s %-12s %-22s %8s", "parameter", "shape", "rule", "blocks",
+                      "lr scale");
+    for (size_t i = 0; !lt_optim_param_rule(optim, i, &p); i++) {
+        snprintf(blocks, sizeof blocks, "%lld of %s", (long long)p.blocks,
+                 lt_shape_text(p.block, block));
+        write_report_line(out, "  %-48s %-18s %-12s %-22s %8g", p.param,
+                          lt_shape_text(p.shape, shape), p.rule, p.blocks ? blocks : "-",
+                          p.lr_scale);
+    }
+}
+
+/* --- The report --- */
+
+static void show_blocks(const sink *out, const sink *table, const lt_optim *optim,
+                        const group *total, const group *list, size_t count)
 {
     double f = (double)lt_shampoo_settings(optim)->precondition_frequency;
     write_report_line(
@@ -136,9 +192,8 @@ static void show_report(const sink *out, const lt_optim *optim, const group *tot
         (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
         (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,
         per_ms * (total->step_ns + total->refresh_ns / f), f);
-    const sink table = {out->is_verbose ? out->run : NULL, out->file, false};
-    show_groups(&table, list, count);
-    show_owners(&table, optim);
+    show_groups(table, list, count);
+    show_owners(table, optim);
 }
 
 static lt_status open_file(const char *folder, FILE **file)
@@ -151,21 +206,31 @@ static lt_status open_file(const char *folder, FILE **file)
     return lt_shared_open_stream(file, path, 'w');
 }
 
-lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose)
+static lt_status report_blocks(const sink *out, const sink *table, const lt_optim *optim)
 {
-    if (!lt_shampoo_settings(optim))
-        return LT_OK;
     size_t blocks = count_blocks(optim);
     group total = {0}, *list;
     LT_TRY(LT_ALLOC(&list, blocks));
     size_t count = group_blocks_by_shape(optim, blocks, list, &total);
-    sink out = {.run = run, .is_verbose = is_verbose};
-    lt_status st = open_file(rank ? NULL : lt_run_folder(run), &out.file);
-    if (!st)
-        show_report(&out, optim, &total, list, count);
+    show_blocks(out, table, optim, &total, list, count);
+    lt_free(list);
+    return LT_OK;
+}
+
+lt_status lt_rules_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose)
+{
+    if (!optim->ops->describe)
+        return LT_OK;
+    sink out = {.run = run};
+    LT_TRY(open_file(rank ? NULL : lt_run_folder(run), &out.file));
+    const sink table = {is_verbose ? run : NULL, out.file};
+    lt_status st = lt_shampoo_settings(optim) ? report_blocks(&out, &table, optim) : LT_OK;
+    if (!st) {
+        show_rules(&out, optim);
+        list_rules(&table, optim);
+    }
     if (out.file && fclose(out.file) && !st)
         st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(run), strerror(errno));
-    lt_free(list);
     return st;
 }
 
