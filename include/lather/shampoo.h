@@ -40,7 +40,12 @@ typedef struct lt_shampoo_config {
     bool grafting_drop_weighting;
     lt_exponents inverse_exponent;
     lt_preconditioner preconditioner;
-    lt_orthogonalization orthogonalization; /**< method for LT_PRECONDITIONER_SPECTRAL */
+    /** With an eigenvalue correction: updates of blocks of 2 and more dimensions, other than diagonal ones, are replaced
+     *  by their orthogonal factor in the basis, times spectral_scale. SOAP-Muon: Vyas, "Improving SOAP using iterative
+     *  whitening and Muon", 2025. */
+    bool orthogonalize;
+    /** Method of orthogonalize, and of LT_PRECONDITIONER_SPECTRAL. */
+    lt_orthogonalization orthogonalization;
     lt_spectral_scale spectral_scale;
     lt_sign_scale sign_scale;
     /** [order][dim]: with LT_PRECONDITIONER_CORRECTED this dimension is not rotated. */

@@ -33,6 +33,7 @@ typedef enum lt_preconditioner {
     LT_PRECONDITIONER_CORRECTED,          /**< basis Q, with a second moment in it (SOAP) */
     LT_PRECONDITIONER_KL,                 /**< as ROOT; factors see the preconditioned gradient */
     LT_PRECONDITIONER_KL_EIGENDECOMPOSED, /**< as EIGENDECOMPOSED, with KL's factors */
+    LT_PRECONDITIONER_KL_CORRECTED,       /**< as CORRECTED, with KL's factors (KL-SOAP) */
     LT_PRECONDITIONER_SPECTRAL, /**< no factors: orthogonal factor of the block's gradient */
     LT_PRECONDITIONER_SIGN      /**< no factors: the update is the signs of the gradient */
 } lt_preconditioner;

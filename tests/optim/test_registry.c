@@ -235,7 +235,7 @@ static const refusal refusals[] = {
      "--dampening: 1.5 is not in [0, 1]"},
     {"a value out of range", "average", "--every=101", "--every: 101 is not in 1..100"},
     {"a choice that does not count", "shampoo", "--opt-kwargs=spectral-scale=original",
-     "--spectral-scale: needs --preconditioner spectral"},
+     "--spectral-scale: needs --preconditioner spectral or --orthogonalize"},
     {"a setting that does not count", "average", "--every-so-many=5", "--every: needs --fast"},
     {"a setting by a flag that does not exist", "shampoo", "--rank-rtol=0.5",
      "--rank-rtol has no flag: use --opt-kwargs rank-rtol=VALUE"},

@@ -26,6 +26,11 @@ def late(**keys):
     return shampoo(precondition_frequency=FULL, **keys)
 
 
+def soon(**keys):
+    """Bases of matrices of at least a few rows are well defined after fewer steps; several refreshes follow."""
+    return shampoo(precondition_frequency=2, start_preconditioning_step=6, diagonal_vectors=True, **keys)
+
+
 FIRST_ORDER = {
     "sgd": {"optim": "sgd", "lr": 0.1},
     "sgd momentum": {"optim": "sgd", "lr": 0.1, "momentum": 0.9},
@@ -254,6 +259,24 @@ SINGLE = {
                                             late(preconditioner="eigenvalue_corrected")),
     "kl, tables by rows": (shampoo(preconditioner="kl", one_sided="^(m|tall|[12])$", precondition_frequency=2),
                            shampoo(preconditioner="kl", precondition_frequency=2)),
+    "soap-muon": (soon(preconditioner="eigenvalue_corrected", orthogonalize=True, target_dimensionality=2),
+                  soon(preconditioner="eigenvalue_corrected", target_dimensionality=2)),
+    "soap-muon, original scale, diagonals, decay": (
+        soon(preconditioner="eigenvalue_corrected", orthogonalize=True, spectral_scale="original", orthogonalization="polar_express",
+             newton_schulz_iterations=6, diagonal="^(m|[12])$", weight_decay=0.1, momentum=0.9),
+        soon(preconditioner="eigenvalue_corrected", orthogonalize=True, orthogonalization="polar_express", newton_schulz_iterations=6,
+             diagonal="^(m|[12])$", weight_decay=0.1, momentum=0.9)),
+    "kl-soap-muon, svd, long updates": (
+        soon(preconditioner="kl_eigenvalue_corrected", orthogonalize=True, orthogonalization="svd", spectral_scale="match_rms_adamw"),
+        soon(preconditioner="eigenvalue_corrected", orthogonalize=True, orthogonalization="svd", spectral_scale="match_rms_adamw")),
+    "kl-soap": (soon(preconditioner="kl_eigenvalue_corrected"), soon(preconditioner="eigenvalue_corrected")),
+    "kl-soap, parts, relative epsilon, grafted": (
+        soon(preconditioner="kl_eigenvalue_corrected", epsilon_rule="relative", epsilon=1e-3, grafting="adam", split=["^(m|tall|1)$:-1:2"]),
+        soon(preconditioner="kl_eigenvalue_corrected", epsilon_rule="relative", epsilon=1e-3, grafting="adam")),
+    "kl-soap, own exponent, tables by rows, steps of each parameter": (
+        soon(preconditioner="kl_eigenvalue_corrected", inverse_exponent={"2": 0.4}, one_sided="^(m|tall|[12])$", per_param_steps=True),
+        soon(preconditioner="kl_eigenvalue_corrected", one_sided="^(m|tall|[12])$", per_param_steps=True)),
+    "kl-soap, async": (soon(preconditioner="kl_eigenvalue_corrected", refresh="async"), soon(preconditioner="kl_eigenvalue_corrected")),
     "diagonals": (shampoo(diagonal="^(m|conv|v|[012])$", one_sided="^(m|tall|1)$", grafting="sgd"),
                   shampoo(one_sided="^(m|tall|1)$", grafting="sgd")),
     "diagonals, relative epsilon": (shampoo(diagonal="^(m|conv|[12])$", epsilon_rule="relative", epsilon=1e-2),

@@ -6,7 +6,10 @@
 #include "optim/shampoo/assign.h"
 
 #include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
 #include "optim/shampoo/state.h"
+
+#include <math.h>
 
 /* Nanoseconds on one core of an EPYC of Zen 4 in f32, from `bench optim --threads 1 --steps 3` on a quiet machine
  * with `--optim shampoo` (factors 376 ms, precondition and update 685, refresh by `rational` 3765) and `--optim
@@ -33,10 +36,21 @@ static int count_memory_passes(const lt_shampoo_config *c, const lt_block *b)
 /* Returns the number of matrix products with one factor's inverse root or eigenbasis in a step. */
 static int count_matrix_products(const lt_shampoo_config *c, int order)
 {
-    const int there_and_back = lt_shampoo_is_eigendecomposed(c) ? 2 : 1;
-    if (lt_shampoo_is_corrected(c))
-        return 3; /* the update into the eigenbasis and back, the gradient into it */
+    const int there_and_back = lt_shampoo_has_powers(c) ? 2 : 1;
+    if (lt_shampoo_is_corrected(
+            c)) /* the update into the eigenbasis and back, the gradient into it */
+        return 3 + (lt_shampoo_is_kl(c) ? there_and_back * (order - 1) : 0);
     return lt_shampoo_is_kl(c) ? there_and_back * order : there_and_back;
+}
+
+/* Returns the time of an orthogonalization, whose products are on the smaller dimension. */
+static double orthogonalization_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
+{
+    const double elements = (double)lt_shape_count(b->region.shape);
+    const double rows = b->region.shape.ndim > 1 ? (double)b->region.shape.dim[0] : 1;
+    const double n = fmin(rows, elements / rows);
+    return lt_orthogonal_iterations(&c->orthogonalization)
+           * (per_gram * n * (elements + n * n) + per_product * n * elements);
 }
 
 double lt_block_root_cost(const lt_block *block)
@@ -67,6 +81,8 @@ double lt_block_step_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
         ns += per_gram * elements * n;
         ns += per_product * elements * n * count_matrix_products(c, shape.ndim);
     }
+    if (lt_shampoo_is_orthogonalized(c, b))
+        ns += orthogonalization_nanoseconds(c, b);
     return ns;
 }
 

@@ -117,7 +117,7 @@ static lt_status scale_by_eigenvalue_powers(lt_shampoo *s, lt_block_batch batch,
 
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
 {
-    bool eigen = lt_shampoo_is_eigendecomposed(&s->config);
+    bool eigen = lt_shampoo_has_powers(&s->config);
     if (lt_shampoo_is_before_start(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++) {

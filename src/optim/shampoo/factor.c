@@ -1,10 +1,20 @@
 /* Kronecker factors: F_k = beta2 F_k + w G_k G_k^T, G_k the block unfolded along dimension k. Gupta, Koren &
  * Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", ICML 2018, algorithm 2. The KL variant
  * contracts the gradient that is preconditioned along all other dimensions: Lin et al., "Understanding and
- * improving Shampoo and SOAP via Kullback-Leibler minimization", 2025. */
+ * improving Shampoo and SOAP via Kullback-Leibler minimization", 2025. With KL-SOAP it is the average
+ * over the columns of G_k; of a sum the factors of dimensions of unlike length would grow and shrink for ever. */
 
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/state_store.h"
+
+/* Returns the share of G_k G_k^T that enters a factor, without its weight in the moving average. */
+static double share_of_gram(const lt_shampoo_config *c, const lt_block *b, int dim)
+{
+    const lt_shape *shape = &b->region.shape;
+    return c->preconditioner == LT_PRECONDITIONER_KL_CORRECTED
+               ? (double)shape->dim[dim] / (double)lt_shape_count(*shape)
+               : 1;
+}
 
 /* Makes the job that updates a factor; false: none. In a skipped step g is an older gradient, or 0. */
 static bool add_gram_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
@@ -16,7 +26,7 @@ static bool add_gram_job(lt_shampoo *s, const lt_block *b, const lt_view *source
         .g = *source,
         .f = lt_tensor_view(b->factor[dim].gram),
         .dim = dim,
-        .alpha = lt_shampoo_factor_weight(&s->config),
+        .alpha = lt_shampoo_factor_weight(&s->config) * share_of_gram(&s->config, b, dim),
         .beta = lt_shampoo_factor_decay(&s->config),
         .finite = source == &b->g,
     };

@@ -95,6 +95,7 @@ static lt_status write_diagonal_root(const lt_shampoo *s, const lt_factor *f, lt
 static lt_status replace_root_by_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh)
 {
     const lt_factor *f = &b->factor[d];
+    const double exponent = lt_shampoo_root_exponent(&s->config, f->exponent);
     const int64_t n = b->region.shape.dim[d];
     lt_device *device = s->base.device;
     lt_tensor *vector = NULL;
@@ -105,11 +106,11 @@ static lt_status replace_root_by_diagonal(const lt_shampoo *s, const lt_block *b
         st = lt_tensor_new(&vector, device, lt_device_master_dtype(device), LT_SHAPE(n));
     if (!st)
         st = read_diagonal(s, b, d, fresh, vector, host);
-    if (!st && !replace_by_inverse_powers(s, f->exponent, host, n, entries))
+    if (!st && !replace_by_inverse_powers(s, exponent, host, n, entries))
         st = lt_fail(LT_E_ARG,
                      "shampoo: %s block %d, dimension %d: the factor's diagonal has no power %g "
                      "at step %" PRId64,
-                     b->slot->param->name, b->index, d, -f->exponent, s->base.attempt);
+                     b->slot->param->name, b->index, d, -exponent, s->base.attempt);
     if (!st)
         st = write_diagonal_root(s, f, vector, host, n);
     lt_tensor_free(&vector);

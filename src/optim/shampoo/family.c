@@ -41,12 +41,12 @@ CONDITION(counts_steps,
           lt_shampoo_corrects_graft(c) || (c->use_bias_correction && corrects_bias(c)))
 /* Without factors the frequency only defines the default of start_preconditioning_step. */
 CONDITION(has_frequency, has_factors(c) || (has_start(c) && c->start_preconditioning_step < 0))
-CONDITION(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
+CONDITION(orthogonalizes, lt_shampoo_orthogonalizes(c))
 CONDITION(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
-CONDITION(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
+CONDITION(makes_steps, orthogonalizes(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
 CONDITION(has_coefficients,
-          is_spectral(c) && c->orthogonalization.method == LT_ORTHOGONAL_NEWTON_SCHULZ)
-CONDITION(is_exact, is_spectral(c) && c->orthogonalization.method == LT_ORTHOGONAL_SVD)
+          orthogonalizes(c) && c->orthogonalization.method == LT_ORTHOGONAL_NEWTON_SCHULZ)
+CONDITION(is_exact, orthogonalizes(c) && c->orthogonalization.method == LT_ORTHOGONAL_SVD)
 CONDITION(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
 #undef CONDITION
 
@@ -95,18 +95,19 @@ static const lt_optim_field fields[] = {
 {"grafting_epsilon", REAL(grafting_epsilon, HUGE_VAL), READ_IF(grafts_with_moment, "--grafting with a moment", 1e-10), .help = "added to the square root of the grafted second moment"},
 {"grafting_drop_weighting", FLAG(grafting_drop_weighting), READ_IF(weights_squares, "--grafting with a moment and --grafting-beta2 below 1", 0), .rare = true, .help = "add squares to the grafted second moment with weight 1 instead of 1 - beta2, without bias correction"},
 {"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .write = lt_shampoo_write_exponents, .meta = "[ORDER:]E,...", NEEDS_FACTORS(0), .help = "exponent e of A^(-e) for all factors or, with ORDER:, per dimension of blocks with ORDER dimensions (0: not preconditioned); default: 1/(2*order), with --preset transformer 2:0.5,0.5"},
-{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored_dims, .read = lt_shampoo_read_ignored_dims, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .rare = true, .help = "with eigenvalue_corrected: dimensions, of blocks with ORDER dimensions, that are not rotated into an eigenbasis"},
+{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored_dims, .read = lt_shampoo_read_ignored_dims, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "a --preconditioner with an eigenvalue correction", 0), .rare = true, .help = "with an eigenvalue correction: dimensions, of blocks with ORDER dimensions, that are not rotated into an eigenbasis"},
 {"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "keep only the diagonal of the factor in blocks with one dimension"},
 {"use_bias_correction", FLAG(use_bias_correction), READ_IF(corrects_bias, BIASED, 1), .help = "correct moments for their start at zero"},
 {"per_param_steps", FLAG(per_param_steps), READ_IF(counts_steps, "--use-bias-correction, with " BIASED ", or --grafting adam without --grafting-drop-weighting", 0), .rare = true, .help = "count steps for bias correction per parameter, those with a gradient, as AdamW; default: all steps, as Meta's Shampoo"},
 {"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .rare = true, .help = "weight decay per step: lr*wd*w (decoupled), wd*w in the gradient (l2), lr^2/peak_lr*wd*w (corrected), lr/peak_lr*wd*w (independent)"},
 {"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .rare = true, .help = "peak learning rate for corrected and independent weight decay; 0: --lr"},
-{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|spectral|sign"), .help = "preconditioner: inverse roots, stored as matrices (root) or eigenvectors (eigendecomposed); a second moment in the eigenbasis (eigenvalue_corrected: SOAP); factors by KL minimization (kl, kl_eigendecomposed); without factors orthogonal updates (spectral) or signs (sign)"},
-{"orthogonalization", CHOICE(orthogonalization.method, "newton_schulz|polar_express|svd"), READ_IF(is_spectral, "--preconditioner spectral", 0), .shared = true, .rare = true},
-{"newton_schulz_iterations", SMALL(orthogonalization.iterations, 1, 20), UNSET(0, "5"), READ_IF(makes_steps, "--preconditioner spectral and an --orthogonalization that iterates", 0), .shared = true, .rare = true},
-{"newton_schulz_coefficients", .type = LT_FIELD_LIST, .set = lt_shampoo_set_coefficients, .read = lt_shampoo_read_coefficients, .meta = "A,B,C", READ_IF(has_coefficients, "--preconditioner spectral with --orthogonalization newton_schulz", 0), .shared = true, .rare = true},
-{"scale_by_nuclear_norm", FLAG(orthogonalization.scale_by_nuclear_norm), READ_IF(is_exact, "--preconditioner spectral with --orthogonalization svd", 0), .rare = true, .help = "multiply exact orthogonal updates by the sum of singular values: steepest descent in the spectral norm"},
-{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .rare = true, .help = "scale of orthogonal updates: 1, sqrt(max(1, outputs/inputs)), or the RMS of AdamW's updates"},
+{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|kl_eigenvalue_corrected|spectral|sign"), .help = "preconditioner: inverse roots, stored as matrices (root) or eigenvectors (eigendecomposed); a second moment in the eigenbasis (eigenvalue_corrected: SOAP); factors by KL minimization (kl, kl_eigendecomposed, kl_eigenvalue_corrected: KL-SOAP); without factors orthogonal updates (spectral) or signs (sign)"},
+{"orthogonalize", FLAG(orthogonalize), READ_IF(is_corrected, "a --preconditioner with an eigenvalue correction", 0), .rare = true, .help = "SOAP-Muon: with an eigenvalue correction, orthogonalize updates of blocks with two or more dimensions in the eigenbasis, except those of --diagonal"},
+{"orthogonalization", CHOICE(orthogonalization.method, "newton_schulz|polar_express|svd"), READ_IF(orthogonalizes, "--preconditioner spectral or --orthogonalize", 0), .shared = true, .rare = true},
+{"newton_schulz_iterations", SMALL(orthogonalization.iterations, 1, 20), UNSET(0, "5"), READ_IF(makes_steps, "--preconditioner spectral or --orthogonalize, and an --orthogonalization that iterates", 0), .shared = true, .rare = true},
+{"newton_schulz_coefficients", .type = LT_FIELD_LIST, .set = lt_shampoo_set_coefficients, .read = lt_shampoo_read_coefficients, .meta = "A,B,C", READ_IF(has_coefficients, "--preconditioner spectral or --orthogonalize, with --orthogonalization newton_schulz", 0), .shared = true, .rare = true},
+{"scale_by_nuclear_norm", FLAG(orthogonalization.scale_by_nuclear_norm), READ_IF(is_exact, "--preconditioner spectral or --orthogonalize, with --orthogonalization svd", 0), .rare = true, .help = "multiply exact orthogonal updates by the sum of singular values: steepest descent in the spectral norm"},
+{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(orthogonalizes, "--preconditioner spectral or --orthogonalize", 0), .rare = true, .help = "scale of orthogonal updates: 1, sqrt(max(1, outputs/inputs)), or the RMS of AdamW's updates"},
 {"sign_scale", CHOICE(sign_scale, "none|l1"), READ_IF(is_sign, "--preconditioner sign", 0), .rare = true, .help = "scale of signs: 1, or the block's sum of magnitudes"},
 {"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), NEEDS_FACTORS(LT_EPSILON_RELATIVE), .rare = true, .help = "damping of a factor: epsilon added before or after its eigendecomposition, none, or epsilon relative to its largest eigenvalue"},
 {"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .rare = true, .help = "with pseudo_inverse: relative cutoff of eigenvalues; -1: size times machine epsilon"},

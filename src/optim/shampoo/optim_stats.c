@@ -35,6 +35,8 @@ static bool has_matrix(const lt_block *b)
 static lt_optim_rule rule_by_factors(const lt_shampoo *s, const lt_block *b, bool has_roots)
 {
     const lt_shampoo_config *c = &s->config;
+    if (lt_shampoo_is_orthogonalized(&s->config, b))
+        return LT_RULE_ORTHOGONAL;
     if (lt_shampoo_is_corrected(c))
         return has_roots ? LT_RULE_EIGENBASIS : LT_RULE_DIAGONAL;
     if (b->factor[0].is_diagonal)
@@ -133,7 +135,7 @@ static lt_status expand_basis(const lt_shampoo *s, const lt_block *b, const lt_f
                               lt_optim_factor *out)
 {
     const bool keeps_basis =
-        lt_shampoo_is_corrected(&s->config) || lt_shampoo_is_eigendecomposed(&s->config);
+        lt_shampoo_is_corrected(&s->config) || lt_shampoo_has_powers(&s->config);
     if (!keeps_basis || !b->root_step)
         return LT_OK;
     if (f->root_store)
@@ -151,7 +153,7 @@ lt_status lt_shampoo_stat_factor(lt_optim *self, const lt_slot *slot, size_t blo
     const lt_factor *f = &b->factor[dim];
     out->epsilon = c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE ? (double)NAN : c->epsilon;
     out->is_relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
-    if (lt_shampoo_is_corrected(c)) /* a basis is not damped */
+    if (!lt_shampoo_has_powers(c) && lt_shampoo_is_corrected(c)) /* a basis is not damped */
         out->epsilon = (double)NAN;
     out->age = b->root_step ? self->attempt - b->root_step : -1;
     out->residual = b->root_step && f->residual >= 0 ? f->residual : (double)NAN;

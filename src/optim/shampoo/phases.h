@@ -50,8 +50,10 @@ lt_status lt_shampoo_use_grafted_update(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_measure_graft_norms(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s);
 lt_status lt_shampoo_update_params(lt_shampoo *s, lt_block_batch batch);
-/* Entries for muP: the size of a slot's updates, and the scale of a block's orthogonal factor. */
+/* Entry for muP: the size of a slot's updates. */
 lt_update_size lt_shampoo_update_size(const lt_optim *self, const lt_slot *slot);
+/* Returns true if a block's updates are orthogonalized, and the scale of the orthogonal factor. */
+bool lt_shampoo_is_orthogonalized(const lt_shampoo_config *config, const lt_block *block);
 double lt_shampoo_spectral_scale(const lt_shampoo *s, const lt_block *block);
 
 lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);

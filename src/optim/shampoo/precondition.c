@@ -130,6 +130,8 @@ static lt_status precondition_in_eigenbasis(lt_shampoo *s, lt_block_batch batch)
                : lt_shampoo_run_rule(s, batch, divide_by_moment_power));
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);
+    if (lt_shampoo_orthogonalizes(&s->config))
+        LT_TRY(lt_shampoo_orthogonalize(s, batch));
     return lt_shampoo_rotate_to_basis(s, batch, true);
 }
 
@@ -137,6 +139,7 @@ static lt_status precondition_by_kind(lt_shampoo *s, lt_block_batch batch)
 {
     switch (s->config.preconditioner) {
     case LT_PRECONDITIONER_CORRECTED:
+    case LT_PRECONDITIONER_KL_CORRECTED:
         return precondition_in_eigenbasis(s, batch);
     case LT_PRECONDITIONER_SPECTRAL:
         return lt_shampoo_orthogonalize(s, batch);

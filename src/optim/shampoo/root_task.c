@@ -76,7 +76,7 @@ lt_status lt_shampoo_make_root_jobs(lt_shampoo *s, const lt_root_task *tasks, si
         at += (size_t)(t->n * t->n) * lt_dtype_size(a.dtype);
         s->vec[i].y = a;
         jobs[i] = (lt_root_job){.a = a,
-                                .exponent = f->exponent,
+                                .exponent = lt_shampoo_root_exponent(&s->config, f->exponent),
                                 .out = lt_tensor_view(f->root),
                                 .param = t->block->slot->param->name,
                                 .block = t->block->index,

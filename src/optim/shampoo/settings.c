@@ -207,7 +207,7 @@ static lt_status check_one_exponent_per_block(const lt_shampoo_config *c)
             if (e->set[order][d] && !(e->set[order][0] && e->value[order][d] == e->value[order][0]))
                 return lt_fail(LT_E_ARG,
                                "shampoo: inverse_exponent of order %d differs between dimensions "
-                               "0 and %d: with preconditioner eigenvalue_corrected a block has one",
+                               "0 and %d: with an eigenvalue correction a block has one",
                                order, d);
     return LT_OK;
 }

@@ -12,7 +12,8 @@
 static inline bool lt_shampoo_is_kl(const lt_shampoo_config *c)
 {
     return c->preconditioner == LT_PRECONDITIONER_KL
-           || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+           || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED
+           || c->preconditioner == LT_PRECONDITIONER_KL_CORRECTED;
 }
 static inline bool lt_shampoo_is_eigendecomposed(const lt_shampoo_config *c)
 {
@@ -21,7 +22,24 @@ static inline bool lt_shampoo_is_eigendecomposed(const lt_shampoo_config *c)
 }
 static inline bool lt_shampoo_is_corrected(const lt_shampoo_config *c)
 {
-    return c->preconditioner == LT_PRECONDITIONER_CORRECTED;
+    return c->preconditioner == LT_PRECONDITIONER_CORRECTED
+           || c->preconditioner == LT_PRECONDITIONER_KL_CORRECTED;
+}
+/* Returns true if powers of eigenvalues are kept along with the bases. */
+static inline bool lt_shampoo_has_powers(const lt_shampoo_config *c)
+{
+    return lt_shampoo_is_eigendecomposed(c) || c->preconditioner == LT_PRECONDITIONER_KL_CORRECTED;
+}
+/* Returns the exponent of a factor's inverse root. With KL-SOAP roots only enter other factors: Lin et al. 2025. */
+static inline double lt_shampoo_root_exponent(const lt_shampoo_config *c, double exponent)
+{
+    return c->preconditioner == LT_PRECONDITIONER_KL_CORRECTED ? 0.5 : exponent;
+}
+/* Returns true if the updates of some blocks are orthogonalized. */
+static inline bool lt_shampoo_orthogonalizes(const lt_shampoo_config *c)
+{
+    return c->preconditioner == LT_PRECONDITIONER_SPECTRAL
+           || (lt_shampoo_is_corrected(c) && c->orthogonalize);
 }
 /* Returns true unless the preconditioner is spectral or sign descent, which have no factors. */
 static inline bool lt_shampoo_has_factors(const lt_shampoo_config *c)

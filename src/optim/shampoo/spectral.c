@@ -1,8 +1,9 @@
-/* Updates without factors. Spectral descent replaces a block, as the matrix of its first
+/* Updates without factors, and SOAP-Muon's. Spectral descent replaces a block, as the matrix of its first
  * dimension and all others, by its orthogonal factor: Carlson et al., "Preconditioned spectral
  * descent for deep learning", NeurIPS 2015; Bernstein & Newhouse, "Old optimizer, new norm",
  * 2024. A vector is a matrix of one row. Sign descent: Bernstein et al., "signSGD", ICML 2018;
- * times the sum of magnitudes it is steepest descent in the maximum norm. */
+ * times the sum of magnitudes it is steepest descent in the maximum norm. SOAP-Muon orthogonalizes an update that was
+ * divided by its second moment in an eigenbasis: Vyas, "Improving SOAP using iterative whitening and Muon", 2025. */
 
 #include "base/alloc.h"
 #include "optim/shampoo/layout.h"
@@ -16,9 +17,16 @@ static const double rms_of_adamw = 0.2;
 
 /* --- Spectral descent --- */
 
+bool lt_shampoo_is_orthogonalized(const lt_shampoo_config *c, const lt_block *b)
+{
+    return c->preconditioner == LT_PRECONDITIONER_SPECTRAL
+           || (lt_shampoo_orthogonalizes(c) && b->region.shape.ndim > 1 && !b->partition->diagonal);
+}
+
 static bool copy_to_output_buffer(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    (void)s;
+    if (!lt_shampoo_is_orthogonalized(&s->config, b))
+        return false;
     job->a = b->p;
     job->y = *lt_block_output_buffer(b);
     return true;
@@ -43,6 +51,8 @@ double lt_shampoo_spectral_scale(const lt_shampoo *s, const lt_block *b)
 
 static bool apply_spectral_scale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
+    if (!lt_shampoo_is_orthogonalized(&s->config, b))
+        return false;
     job->alpha = lt_shampoo_spectral_scale(s, b);
     job->a = job->y = b->p;
     return true;
@@ -97,6 +107,8 @@ lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch)
     LT_TRY(lt_shampoo_run_rule(s, batch, copy_to_output_buffer));
     for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
+        if (!lt_shampoo_is_orthogonalized(&s->config, b))
+            continue;
         lt_block_swap_buffers(b);
         const lt_view x = as_matrix(b->p);
         if (b->active)

@@ -104,7 +104,7 @@ static int list_pending(lt_block *b, int d, bool power, state *list)
 static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 {
     const bool corrected = lt_shampoo_is_corrected(&s->config);
-    const bool power = lt_shampoo_is_eigendecomposed(&s->config);
+    const bool power = lt_shampoo_has_powers(&s->config);
     const int64_t n = b->region.shape.dim[d];
     lt_factor *f = &b->factor[d];
     int count = 0;
@@ -363,7 +363,7 @@ static int64_t count_state_bytes(const lt_shampoo *s, const state *list, int cou
  * run. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors)
 {
-    const bool power = lt_shampoo_is_eigendecomposed(&s->config);
+    const bool power = lt_shampoo_has_powers(&s->config);
     state list[BLOCK_STATES];
     int count = factors ? list_factors(s, block, list) : list_state(s, block, list);
     bool to_come = s->config.refresh_timing == LT_REFRESH_ASYNC && !block->swap;

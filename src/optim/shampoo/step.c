@@ -157,7 +157,7 @@ static bool is_past_first_roots(const lt_shampoo *s)
 bool lt_shampoo_is_capturable(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
-    if (s->config.preconditioner == LT_PRECONDITIONER_SPECTRAL
+    if (lt_shampoo_orthogonalizes(&s->config)
         && !(s->spectral && lt_orthogonal_is_capturable(&s->config.orthogonalization)))
         return false;
     return is_past_first_roots(s) && !host_has_work(s);

@@ -86,8 +86,7 @@ static const lt_block *first_block_of(const lt_shampoo *s, const lt_slot *slot)
  * are normalized by each other, so that their product is a second moment, not a power of it. */
 static double sum_exponents(const lt_shampoo_config *c, const lt_block *b)
 {
-    const bool kl = c->preconditioner == LT_PRECONDITIONER_KL
-                    || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+    const bool kl = lt_shampoo_is_kl(c);
     double sum = 0;
     int factors = 0;
     for (int d = 0; d < b->region.shape.ndim; d++)
@@ -105,7 +104,7 @@ static lt_update_size size_without_grafting(const lt_shampoo *s, const lt_block 
     if (c->preconditioner == LT_PRECONDITIONER_SIGN)
         return c->sign_scale == LT_SIGN_L1 ? (lt_update_size){.scale = elements, .block = 1}
                                            : (lt_update_size){0.5, 1, .block = 1};
-    if (c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
+    if (lt_shampoo_is_orthogonalized(&s->config, b))
         return (lt_update_size){0.5, lt_shampoo_spectral_scale(s, b), .block = elements};
     /* With an eigenvalue correction all elements have the size of Adam's, in the basis and, where bases are some steps
      * old or gradients not of low rank, outside it. */

@@ -375,6 +375,7 @@ static lt_root_output output_of(lt_preconditioner kind)
     switch (kind) {
     case LT_PRECONDITIONER_EIGENDECOMPOSED:
     case LT_PRECONDITIONER_KL_EIGENDECOMPOSED:
+    case LT_PRECONDITIONER_KL_CORRECTED:
         return LT_OUTPUT_POWERS;
     case LT_PRECONDITIONER_CORRECTED:
         return LT_OUTPUT_BASIS;
