@@ -98,8 +98,8 @@ by_cmake() # VERSION
 if command -v cmake >/dev/null 2>&1; then
     holds "all compile by find_package(lather)" by_cmake 0.1
     holds "  and a program built that way runs" "$folder/by-cmake/layer_scale"
-    cmake_plugin=$folder/by-cmake/plugin_lion.so
-    holds "  and a plugin" says "lamb|lion" "$folder/own_resnet" --plugin "$cmake_plugin" --help optim
+    cmake_plugin=$folder/by-cmake/plugin_signum.so
+    holds "  and a plugin" says "lamb|lion|signum" "$folder/own_resnet" --plugin "$cmake_plugin" --help optim
     holds "  but not for another version" fails by_cmake 9.1
 else
     skipped=$((skipped + 1))
@@ -121,13 +121,13 @@ holds "  it resumes from a checkpoint" says '"step":40' sh -c "$run 40 --output 
 holds "  its weights are evaluated" says "over 384 " "$folder/train" --eval --data stripes --weights "$folder/own/model.safetensors"
 holds "  its option is one of its flags" says "--width" "$folder/train" --help
 holds "  its data set is named where another is not found" says "or 'stripes'" sh -c "! '$folder/train' --data nosuch 2>&1"
-chmod 755 "$folder/lion.so" "$folder/shapes.so"
-plugins="--plugin $folder/lion.so --plugin $folder/shapes.so"
-own="$folder/own_resnet $plugins --data shapes:24 --optim lion --arch resnet10 --width 4 --progress off --max-steps"
+chmod 755 "$folder/signum.so" "$folder/shapes.so"
+plugins="--plugin $folder/signum.so --plugin $folder/shapes.so"
+own="$folder/own_resnet $plugins --data shapes:24 --optim signum --arch resnet10 --width 4 --progress off --max-steps"
 holds "a program with the library's networks trains by plugins" $own 2 --output "$folder/own-run"
 holds "  it resumes" $own 4 --output "$folder/own-run" --resume auto
-holds "  an unknown optimizer names the plugin" says "was trained with --plugin $folder/lion.so" \
-    sh -c "! '$folder/own_resnet' --data shapes:24 --optim lion --output '$folder/own-run' --resume auto 2>&1"
+holds "  an unknown optimizer names the plugin" says "was trained with --plugin $folder/signum.so" \
+    sh -c "! '$folder/own_resnet' --data shapes:24 --optim signum --output '$folder/own-run' --resume auto 2>&1"
 matrices="$prefix/bin/train_resnet50 --plugin $folder/one_sided.so --optim one_sided --precondition-frequency 3 --data synthetic:64:16:4 \
     --arch resnet10 --width 4 --batch-size 16 --epochs 4 --progress off --max-steps"
 if [ -x "$prefix/bin/train_resnet50" ]; then

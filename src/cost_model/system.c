@@ -141,7 +141,7 @@ static lt_status resolve_mesh(lt_system *s)
 /* Returns true for elementwise optimizers: with a mesh each rank updates its own shards; others have owners. */
 static bool is_elementwise(const char *optim)
 {
-    static const char *const names[] = {"sgd", "adam", "adamw", "adagrad"};
+    static const char *const names[] = {"sgd", "adam", "adamw", "adagrad", "lion"};
     for (size_t i = 0; optim && i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], optim))
             return true;

@@ -3,7 +3,7 @@
 
     plugins.py TRAIN_RESNET50 MPIRUN FOLDER [ROW]
 
-FOLDER: of the built plugins lion.so, shapes.so, parts.so and the program own_resnet. Prints cmocka's lines.
+FOLDER: of the built plugins signum.so, shapes.so, parts.so and the program own_resnet. Prints cmocka's lines.
 """
 import json
 import os
@@ -20,7 +20,7 @@ from trainer import BUILD, ERROR, MODELS, OK, SOURCE, TOOLS, USAGE, content, dig
 LAUNCHER, PLUGINS = sys.argv[2], os.path.abspath(sys.argv[3])
 COMPILER = os.environ.get("CC", "cc").split()
 FLAGS = ["--arch", "resnet10", "--width", "4", "--batch-size", "32", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic"]
-LION = ["--optim", "lion", "--lr", "3e-4", "--data", "shapes:16", *FLAGS]
+SIGNUM = ["--optim", "signum", "--lr", "3e-4", "--data", "shapes:16", *FLAGS]
 PROGRAMS = {"train_vit": os.path.join(BUILD, "models", "vit", "train_vit"), "own_resnet": os.path.join(PLUGINS, "own_resnet")}
 
 
@@ -42,14 +42,14 @@ def compile_plugin(cwd, name, text, *flags):
     return ["--plugin", f"./{name}.so"]
 
 
-def other_lion(cwd, folder):
-    """Compiles Lion to other bytes in a folder below; returns its path."""
+def other_signum(cwd, folder):
+    """Compiles Signum to other bytes in a folder below; returns its path."""
     os.makedirs(os.path.join(cwd, folder))
-    shutil.copy(os.path.join(SOURCE, "examples", "plugin_lion.c"), os.path.join(cwd, folder, "lion.c"))
-    path = os.path.join(cwd, folder, "lion.so")
-    subprocess.run([*COMPILER, "-g1", "-DOTHER", "-shared", "-fPIC", f"-I{SOURCE}/include", os.path.join(cwd, folder, "lion.c"), "-o", path], check=True)
+    shutil.copy(os.path.join(SOURCE, "examples", "plugin_signum.c"), os.path.join(cwd, folder, "signum.c"))
+    path = os.path.join(cwd, folder, "signum.so")
+    subprocess.run([*COMPILER, "-g1", "-DOTHER", "-shared", "-fPIC", f"-I{SOURCE}/include", os.path.join(cwd, folder, "signum.c"), "-o", path], check=True)
     os.chmod(path, 0o755)
-    return f"./{folder}/lion.so"
+    return f"./{folder}/signum.so"
 
 
 def with_program(path, args, cwd, code=OK):
@@ -63,8 +63,8 @@ def weights_of(cwd, name):
 
 
 def plugins_train_and_resume_bit_for_bit_after_a_kill(cwd):
-    plugins = here(cwd, "lion", "shapes")
-    flags = [*plugins, *LION, "--epochs", "3", "--checkpoint-every", "5"]
+    plugins = here(cwd, "signum", "shapes")
+    flags = [*plugins, *SIGNUM, "--epochs", "3", "--checkpoint-every", "5"]
     run(*flags, "--output", "whole", cwd=cwd)
     p = start(*flags, "--output", "parts", cwd=cwd)
     wait_for(p, lambda: os.path.exists(os.path.join(cwd, "parts", "checkpoints", "latest")))
@@ -73,28 +73,28 @@ def plugins_train_and_resume_bit_for_bit_after_a_kill(cwd):
     assert not os.path.exists(os.path.join(cwd, "parts", "model.safetensors")), "control: the run ended before the kill"
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
     assert weights_of(cwd, "whole") == weights_of(cwd, "parts")
-    run(*flags, "--output", "other", "--beta1", "0.5", cwd=cwd)
-    assert weights_of(cwd, "whole") != weights_of(cwd, "other"), "control: another beta1 changes nothing"
+    run(*flags, "--output", "other", "--momentum", "0.5", cwd=cwd)
+    assert weights_of(cwd, "whole") != weights_of(cwd, "other"), "control: another momentum changes nothing"
     assert [r.get("changed") for r in records(cwd, "parts") if r["event"] == "resume"] == [None]
 
 
 def every_program_takes_them(cwd):
-    plugins = here(cwd, "lion", "shapes")
-    vit = [*plugins, *LION[:6], *MODELS["train_vit"], "--threads", "1", "--deterministic", "--progress", "off", "--epochs", "1", "--max-steps", "4", "--output"]
+    plugins = here(cwd, "signum", "shapes")
+    vit = [*plugins, *SIGNUM[:6], *MODELS["train_vit"], "--threads", "1", "--deterministic", "--progress", "off", "--epochs", "1", "--max-steps", "4", "--output"]
     with_program(PROGRAMS["train_vit"], [*vit, "vit"], cwd)
     with_program(PROGRAMS["train_vit"], [*vit, "parts", "--max-steps", "2"], cwd)
     with_program(PROGRAMS["train_vit"], [*vit, "parts", "--resume", "auto"], cwd)
     assert weights_of(cwd, "vit") == weights_of(cwd, "parts")
-    with_program(PROGRAMS["own_resnet"], [*plugins, *LION, "--max-steps", "2", "--output", "own"], cwd)
+    with_program(PROGRAMS["own_resnet"], [*plugins, *SIGNUM, "--max-steps", "2", "--output", "own"], cwd)
     said = with_program(PROGRAMS["own_resnet"], ["evaluate", *plugins, "--weights", "own/model.safetensors", "--data", "shapes:16"], cwd).stdout
     assert "over 128 images" in said, said
     assert "own_resnet: " in with_program(PROGRAMS["own_resnet"], ["--plugin", "none.so"], cwd, ERROR).stderr
-    said = run("plan", "--goal", "deadline=1h", *plugins, *LION, "--max-steps", "3", "--profile-seconds", "0.01", cwd=cwd).stdout
-    assert "--plugin ./lion.so" in said and "--optim lion" in said, said
+    said = run("plan", "--goal", "deadline=1h", *plugins, *SIGNUM, "--max-steps", "3", "--profile-seconds", "0.01", cwd=cwd).stdout
+    assert "--plugin ./signum.so" in said and "--optim signum" in said, said
     run("predict", *plugins, "--weights", "own/model.safetensors", os.path.join(SOURCE, "tests", "tools", "gradient.jpg"), cwd=cwd)
     text = " ".join(run(*plugins, "--help", "all", cwd=cwd).stdout.split())
-    assert "lamb|lion" in text and "lion=0.0001" in text and "--plugin FILE.so" in text and "lion only" in text, text
-    assert "lion" not in run("--help", "all", cwd=cwd).stdout, "control"
+    assert "lamb|lion|signum" in text and "signum=0.0001" in text and "--plugin FILE.so" in text and "signum only" in text, text
+    assert "signum" not in run("--help", "all", cwd=cwd).stdout, "control"
 
 
 def a_plugin_registers_a_communicator_a_reducer_and_hooks(cwd):
@@ -108,15 +108,15 @@ def a_plugin_registers_a_communicator_a_reducer_and_hooks(cwd):
 
 
 def the_run_records_them(cwd):
-    plugins = here(cwd, "lion", "shapes")
-    run(*plugins, *LION, "--max-steps", "2", "--optim-stats", "1", "--output", "run", cwd=cwd)
+    plugins = here(cwd, "signum", "shapes")
+    run(*plugins, *SIGNUM, "--max-steps", "2", "--optim-stats", "1", "--output", "run", cwd=cwd)
     events = [r for r in records(cwd, "run") if r["event"] == "optim_stats"]
     assert len(events) == 2 and all([k for k in r if k.startswith("rule_")] == ["rule_sign"] for r in events), events
     state = json.loads(content(cwd, "run", "checkpoints", "latest", "state.json"))
     version = run("--version", cwd=cwd).stdout.split()[1]
-    assert state["plugins"] == [{"path": f"./{n}.so", "sha256": digest(os.path.join(cwd, n + ".so")), "version": version} for n in ("lion", "shapes")]
+    assert state["plugins"] == [{"path": f"./{n}.so", "sha256": digest(os.path.join(cwd, n + ".so")), "version": version} for n in ("signum", "shapes")]
     text = content(cwd, "run", "config.yaml").decode()
-    assert "plugin:\n  - ./lion.so\n  - ./shapes.so\n" in text, text
+    assert "plugin:\n  - ./signum.so\n  - ./shapes.so\n" in text, text
     for plugin in state["plugins"]:
         assert f"# plugin {plugin['path']}: version {version}, SHA-256 {plugin['sha256']}\n" in text, text
     run("--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", "--output", "none", cwd=cwd)
@@ -140,49 +140,49 @@ def inspect_claims_no_rule_of_a_plugin(cwd):
 
 
 def a_resume_names_what_changed(cwd):
-    lion, shapes = here(cwd, "lion"), here(cwd, "shapes")
+    signum, shapes = here(cwd, "signum"), here(cwd, "shapes")
     parts = here(cwd, "parts")
-    flags = [*LION, "--max-steps", "4", "--output", "run", "--resume", "auto"]
-    run(*lion, *shapes, *flags, "--max-steps", "1", cwd=cwd)
+    flags = [*SIGNUM, "--max-steps", "4", "--output", "run", "--resume", "auto"]
+    run(*signum, *shapes, *flags, "--max-steps", "1", cwd=cwd)
     has = "checkpoints/step-1 was trained with"
-    fails(*flags, cwd=cwd, code=USAGE, says=f"{has} --plugin ./lion.so --plugin ./shapes.so")
-    fails(*lion, *flags, cwd=cwd, says=f"{has} --plugin ./shapes.so", code=ERROR)
-    fails(*shapes, *flags, "--optim", "adam", cwd=cwd, code=USAGE, says=f"{has} --plugin ./lion.so")
-    other = other_lion(cwd, "other")
-    assert digest(os.path.join(cwd, other)) != digest(os.path.join(cwd, "lion.so"))
+    fails(*flags, cwd=cwd, code=USAGE, says=f"{has} --plugin ./signum.so --plugin ./shapes.so")
+    fails(*signum, *flags, cwd=cwd, says=f"{has} --plugin ./shapes.so", code=ERROR)
+    fails(*shapes, *flags, "--optim", "adam", cwd=cwd, code=USAGE, says=f"{has} --plugin ./signum.so")
+    other = other_signum(cwd, "other")
+    assert digest(os.path.join(cwd, other)) != digest(os.path.join(cwd, "signum.so"))
     run("--plugin", other, *shapes, *flags, "--max-steps", "2", cwd=cwd)
     run("--plugin", other, *shapes, *parts, *flags, cwd=cwd)
     first, second = [r["changed"] for r in records(cwd, "run") if r["event"] == "resume"]
-    old, new = (digest(os.path.join(cwd, p))[:12] for p in ("lion.so", other))
+    old, new = (digest(os.path.join(cwd, p))[:12] for p in ("signum.so", other))
     others = {n: digest(os.path.join(cwd, n + ".so"))[:12] for n in ("shapes", "parts")}
-    assert f"plugin ./lion.so {old}, ./shapes.so {others['shapes']} -> {other} {new}, ./shapes.so {others['shapes']}" in first, first
+    assert f"plugin ./signum.so {old}, ./shapes.so {others['shapes']} -> {other} {new}, ./shapes.so {others['shapes']}" in first, first
     assert f"plugin {other} {new}, ./shapes.so {others['shapes']} -> {other} {new}, ./shapes.so {others['shapes']}, ./parts.so {others['parts']}" in second, second
-    renamed = content(SOURCE, "examples", "plugin_lion.c").decode().replace('= "m"', '= "mean"').replace('{"m"}', '{"mean"}')
+    renamed = content(SOURCE, "examples", "plugin_signum.c").decode().replace('= "m"', '= "mean"').replace('{"m"}', '{"mean"}')
     assert '"mean"' in renamed
-    for place, says in (("lion", "was trained with --plugin ./lion.so before it was compiled again"), ("third", "third/checkpoints/step-1 was trained with --plugin ./lion.so")):
-        run(*here(cwd, "lion"), *shapes, *flags, "--max-steps", "1", "--output", place, cwd=cwd)
+    for place, says in (("signum", "was trained with --plugin ./signum.so before it was compiled again"), ("third", "third/checkpoints/step-1 was trained with --plugin ./signum.so")):
+        run(*here(cwd, "signum"), *shapes, *flags, "--max-steps", "1", "--output", place, cwd=cwd)
         plugin = compile_plugin(cwd, place, renamed)
         fails(*plugin, *shapes, *flags, "--output", place, cwd=cwd, says="'conv1.weight#mean' is missing", code=ERROR)
         fails(*plugin, *shapes, *flags, "--output", place, cwd=cwd, says=says, code=ERROR)
-    here(cwd, "lion")
+    here(cwd, "signum")
     run("--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", "--output", "plain", cwd=cwd)
-    run(*lion, "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "2", "--output", "plain", "--resume", "auto", cwd=cwd)
+    run(*signum, "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "2", "--output", "plain", "--resume", "auto", cwd=cwd)
     (resume,) = [r for r in records(cwd, "plain") if r["event"] == "resume"]
-    assert resume["changed"].endswith(f"plugin (none) -> ./lion.so {old}"), resume
+    assert resume["changed"].endswith(f"plugin (none) -> ./signum.so {old}"), resume
 
 
 def a_file_may_name_a_plugin_that_the_user_allows(cwd):
-    plugins = here(cwd, "lion", "shapes")
-    run(*plugins, *LION, "--max-steps", "2", "--output", "run", cwd=cwd)
+    plugins = here(cwd, "signum", "shapes")
+    run(*plugins, *SIGNUM, "--max-steps", "2", "--output", "run", cwd=cwd)
     shutil.copy(os.path.join(cwd, "run", "config.yaml"), os.path.join(cwd, "mine.yaml"))
     line = 2 + content(cwd, "mine.yaml").decode().splitlines().index("plugin:")
     for flag in ("--config", "--recipe"):
-        fails(flag, "mine.yaml", "--output", "a", cwd=cwd, code=USAGE, says=f"mine.yaml: line {line}: plugin ./lion.so is code that this file would run")
+        fails(flag, "mine.yaml", "--output", "a", cwd=cwd, code=USAGE, says=f"mine.yaml: line {line}: plugin ./signum.so is code that this file would run")
         assert not os.path.exists(os.path.join(cwd, "a"))
         for n, more in enumerate((["--allow-plugin"], plugins)):
             run(flag, "mine.yaml", *more, "--output", f"{flag}{n}", cwd=cwd)
             assert weights_of(cwd, "run") == weights_of(cwd, f"{flag}{n}")
-    fails("--config", "mine.yaml", *plugins[2:], cwd=cwd, code=USAGE, says="muon|lars|lamb; others are those of a --plugin FILE.so")  # the command line replaces the file's
+    fails("--config", "mine.yaml", *plugins[2:], cwd=cwd, code=USAGE, says="muon|lars|lamb|lion; others are those of a --plugin FILE.so")  # the command line replaces the file's
 
 
 BAD = {
@@ -203,37 +203,37 @@ def bad_plugins_are_one_line_each(cwd):
         flags = compile_plugin(cwd, name, text)
         said = run(*flags, *NOTHING, cwd=cwd, code=code).stderr
         assert said.count("\n") == 1 and f"plugin ./{name}.so: " in said and all(s in said for s in says), said
-    lion = here(cwd, "lion")
-    fails(*lion, "--plugin", other_lion(cwd, "again"), *NOTHING, cwd=cwd, code=USAGE, says="plugin ./again/lion.so: optimizer lion: the name is already registered")
-    taken = content(SOURCE, "examples", "plugin_lion.c").decode().replace('.name = "lion"', '.name = "adam"')
+    signum = here(cwd, "signum")
+    fails(*signum, "--plugin", other_signum(cwd, "again"), *NOTHING, cwd=cwd, code=USAGE, says="plugin ./again/signum.so: optimizer signum: the name is already registered")
+    taken = content(SOURCE, "examples", "plugin_signum.c").decode().replace('.name = "signum"', '.name = "adam"')
     fails(*compile_plugin(cwd, "taken", taken), *NOTHING, cwd=cwd, code=USAGE, says="plugin ./taken.so: optimizer adam: the name is already registered")
-    shutil.copy(os.path.join(cwd, "lion.so"), os.path.join(cwd, "copy.so"))
-    said = run(*lion, *lion, "--plugin", "copy.so", "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", cwd=cwd).stderr
-    assert said.count("skipped, as ./lion.so has the same contents") == 2, said
+    shutil.copy(os.path.join(cwd, "signum.so"), os.path.join(cwd, "copy.so"))
+    said = run(*signum, *signum, "--plugin", "copy.so", "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", cwd=cwd).stderr
+    assert said.count("skipped, as ./signum.so has the same contents") == 2, said
 
 
 NOTHING = ["--data", "synthetic:32:16:4", "--max-steps", "1"]
 
 
 def a_plugin_older_than_the_library_is_a_warning(cwd):
-    flags = [*here(cwd, "lion"), "--optim", "lion", "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1"]
+    flags = [*here(cwd, "signum"), "--optim", "signum", "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1"]
     assert "older" not in run(*flags, cwd=cwd).stderr, "control"
-    os.utime(os.path.join(cwd, "lion.so"), (1e9, 1e9))
+    os.utime(os.path.join(cwd, "signum.so"), (1e9, 1e9))
     said = run(*flags, cwd=cwd).stderr.splitlines()[0]
-    assert said.startswith("lather warn plugin: ./lion.so is older than ") and "liblather" in said, said
+    assert said.startswith("lather warn plugin: ./signum.so is older than ") and "liblather" in said, said
 
 
 def files_that_are_no_plugins_are_one_line_each(cwd):
-    here(cwd, "lion")
-    lion = content(cwd, "lion.so")
+    here(cwd, "signum")
+    signum = content(cwd, "signum.so")
 
     def refused(name, says, code=ERROR):
         said = run(f"--plugin={name}", *NOTHING, cwd=cwd, code=code).stderr
         assert said.count("\n") == 1 and f"plugin {name}" in said and says in said, said
     for name, data, says in (("text.so", b"#!/bin/sh\n", "not an ELF file"), ("empty.so", b"", "not an ELF file"),
-                             ("cut.so", lion[:len(lion) // 2], "truncated"), ("head.so", lion[:20], "truncated"),
-                             ("arm.so", lion[:18] + struct.pack("<H", 40) + lion[20:], "for another machine (ELF machine 40"),
-                             ("object.so", lion[:16] + struct.pack("<H", 1) + lion[18:], "not a shared object")):
+                             ("cut.so", signum[:len(signum) // 2], "truncated"), ("head.so", signum[:20], "truncated"),
+                             ("arm.so", signum[:18] + struct.pack("<H", 40) + signum[20:], "for another machine (ELF machine 40"),
+                             ("object.so", signum[:16] + struct.pack("<H", 1) + signum[18:], "not a shared object")):
         with open(os.path.join(cwd, name), "wb") as file:
             file.write(data)
         os.chmod(os.path.join(cwd, name), 0o644)
@@ -244,15 +244,15 @@ def files_that_are_no_plugins_are_one_line_each(cwd):
     refused("pipe.so", "not a regular file, but a pipe")
     refused("none.so", "No such file or directory")
     for mode, who in ((0o757, "0757"), (0o775, "0775")):
-        os.chmod(os.path.join(cwd, "lion.so"), mode)
-        refused("./lion.so", f"others may write to it (mode {who}): chmod go-w", USAGE)
-    os.chmod(os.path.join(cwd, "lion.so"), 0o755)
+        os.chmod(os.path.join(cwd, "signum.so"), mode)
+        refused("./signum.so", f"others may write to it (mode {who}): chmod go-w", USAGE)
+    os.chmod(os.path.join(cwd, "signum.so"), 0o755)
     if os.geteuid() == 0:
-        os.chown(os.path.join(cwd, "lion.so"), 12345, 12345)
-        refused("./lion.so", "belongs to user 12345, neither to you (user 0) nor to root", USAGE)
+        os.chown(os.path.join(cwd, "signum.so"), 12345, 12345)
+        refused("./signum.so", "belongs to user 12345, neither to you (user 0) nor to root", USAGE)
     else:
-        os.chmod(os.path.join(cwd, "lion.so"), 0)
-        refused("./lion.so", "Permission denied")
+        os.chmod(os.path.join(cwd, "signum.so"), 0)
+        refused("./signum.so", "Permission denied")
     fails(*NOTHING, "--plugin", cwd=cwd, code=USAGE, says="--plugin: missing value")
     fails(*NOTHING, "--plugin=", cwd=cwd, code=USAGE, says="--plugin: missing value")
 
@@ -260,8 +260,8 @@ def files_that_are_no_plugins_are_one_line_each(cwd):
 def ranks_have_the_same_plugins(cwd):
     if LAUNCHER == "none":
         raise trainer.Skip("no MPI in this build")
-    plugins = here(cwd, "lion", "shapes")
-    flags = [*LION, "--batch-size", "16", "--epochs", "1", "--no-tensorboard", "--sync-bn"]
+    plugins = here(cwd, "signum", "shapes")
+    flags = [*SIGNUM, "--batch-size", "16", "--epochs", "1", "--no-tensorboard", "--sync-bn"]
     run_ranks(LAUNCHER, 2, *plugins, *flags, "--output", "plain", cwd=cwd)
     run_ranks(LAUNCHER, 2, *plugins, *flags, "--output", "sharded", "--shard-optimizer", cwd=cwd)
     assert weights_of(cwd, "plain") == weights_of(cwd, "sharded")
@@ -273,11 +273,11 @@ def ranks_have_the_same_plugins(cwd):
     run_ranks(LAUNCHER, 2, *matrices, "halves", "--max-steps", "5", cwd=cwd)
     run_ranks(LAUNCHER, 2, *matrices, "halves", "--resume", "auto", cwd=cwd)
     assert weights_of(cwd, "whole") == weights_of(cwd, "halves")
-    other = ["--plugin", other_lion(cwd, "other"), *plugins[2:]]
+    other = ["--plugin", other_signum(cwd, "other"), *plugins[2:]]
     p = trainer.start_ranks(LAUNCHER, (1, [*plugins, *flags]), (1, [*other, *flags]), cwd=cwd)
     said = trainer.finish(p)[1]
-    hashes = [digest(os.path.join(cwd, path)) for path in ("lion.so", "other/lion.so")]
-    assert p.returncode and re.search(f"the SHA-256 of plugin .*lion.so is {hashes[0]} on rank 0, {hashes[1]} on rank 1", said), said
+    hashes = [digest(os.path.join(cwd, path)) for path in ("signum.so", "other/signum.so")]
+    assert p.returncode and re.search(f"the SHA-256 of plugin .*signum.so is {hashes[0]} on rank 0, {hashes[1]} on rank 1", said), said
 
 
 def save_tensors(path, tensors):
@@ -299,22 +299,21 @@ def load_tensors(path):
     return {name: struct.unpack("<" + "d" * t["shape"][0], data[slice(*t["data_offsets"])]) for name, t in head.items() if name != "__metadata__"}
 
 
-def lion(values, gradients, lr, decay):
-    """Algorithm 2 of the paper with its beta1 0.9 and beta2 0.99."""
+def signum(values, gradients, lr, decay):
+    """Algorithm 2 of the paper with momentum 0.9."""
     m = [0.0] * len(values)
     for g in gradients:
-        u = [0.9 * a + 0.1 * b for a, b in zip(m, g)]
-        values = [p - lr * ((x > 0) - (x < 0) + decay * p) for p, x in zip(values, u)]
-        m = [0.99 * a + 0.01 * b for a, b in zip(m, g)]
+        m = [0.9 * a + 0.1 * b for a, b in zip(m, g)]
+        values = [p - lr * ((x > 0) - (x < 0) + decay * p) for p, x in zip(values, m)]
         yield values
 
 
 def bench_and_replay_take_them(cwd):
-    plugins = here(cwd, "lion")
+    plugins = here(cwd, "signum")
     bench = os.path.join(TOOLS, "bench")
     for command, *more in (("optim",), ("train", "--image-size", "16", "--batch-size", "2")):
-        flags = [command, *plugins, "--optim", "lion", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1", "--json", *more]
-        assert "lion" in with_program(bench, flags, cwd).stdout + command
+        flags = [command, *plugins, "--optim", "signum", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1", "--json", *more]
+        assert "signum" in with_program(bench, flags, cwd).stdout + command
     shapes = here(cwd, "shapes")
     assert '"steps": 2' in with_program(bench, ["loader", *shapes, "--data", "shapes:16", "--size", "16", "--steps", "2", "--threads", "1", "--json"], cwd).stdout
     assert "cannot pack samples in planes" in with_program(os.path.join(TOOLS, "pack"), [*shapes, "shapes:16", "packed"], cwd, ERROR).stderr
@@ -322,22 +321,22 @@ def bench_and_replay_take_them(cwd):
     start_values, gradients = [1.0, -2.0, 3.0, 0.5], [[0.5, -1e-3, 2.0, -4.0], [-9.0, 2e-3, 1.0, 3.0], [-1.0, 0.1, -70.0, 0.2]]
     save_tensors(os.path.join(cwd, "in"), {"param.w": start_values, **{f"grad.{t + 1}.w": g for t, g in enumerate(gradients)}})
     with open(os.path.join(cwd, "c.json"), "w", encoding="utf-8") as file:
-        json.dump({"optim": "lion", "lr": 0.125, "weight_decay": 0.5, "dtype": "float64"}, file)
+        json.dump({"optim": "signum", "lr": 0.125, "weight_decay": 0.5, "dtype": "float64"}, file)
     replay = [os.path.join(TOOLS, "optim_replay"), ["--config", "c.json", "--in", "in", "--out", "out"]]
-    assert "lion" in with_program(*replay, cwd, ERROR).stderr
+    assert "signum" in with_program(*replay, cwd, ERROR).stderr
     with_program(replay[0], [*plugins, *replay[1]], cwd)
     found, worst = load_tensors(os.path.join(cwd, "out")), 0
-    for t, want in enumerate(lion(start_values, gradients, 0.125, 0.5)):
+    for t, want in enumerate(signum(start_values, gradients, 0.125, 0.5)):
         worst = max(worst, max(abs(a - b) for a, b in zip(found[f"param.{t + 1}.w"], want)))
     assert worst < 1e-7, worst  # sign(u) is u / (|u| + 1e-12)
-    assert any(abs(a - b) > 1e-3 for a, b in zip(found["param.3.w"], list(lion(start_values, gradients, 0.125, 0.4))[-1])), "control"
+    assert any(abs(a - b) > 1e-3 for a, b in zip(found["param.3.w"], list(signum(start_values, gradients, 0.125, 0.4))[-1])), "control"
 
 
 PLAN = """[plan]
 budgets    = 1
 seeds      = 1
 baseline   = sgd
-challenger = lion
+challenger = signum
 [common]
 arch       = resnet10
 width      = 4
@@ -345,15 +344,15 @@ batch-size = 16
 [arm sgd]
 optim      = sgd
 lr         = 0.1
-[arm lion]
-optim      = lion
+[arm signum]
+optim      = signum
 lr         = 1e-4 .. 1e-3
-plugin     = ./lion.so
+plugin     = ./signum.so
 """
 
 
 def a_plan_names_them_and_cells_know_their_hash(cwd):
-    here(cwd, "lion", "shapes")
+    here(cwd, "signum", "shapes")
     tool = os.path.join(SOURCE, "tools", "reproduce")
     with open(os.path.join(cwd, "tiny.ini"), "w", encoding="utf-8") as file:
         file.write(PLAN)
@@ -361,21 +360,21 @@ def a_plan_names_them_and_cells_know_their_hash(cwd):
     def reproduce(*more, code=OK):
         return with_program(sys.executable, [tool, "tiny.ini", "--threads", "1", "--train", trainer.PROGRAM, *more], cwd, code)
     noise = ["--data", "synthetic:32:16:4", "--out", "out"]
-    assert "[arm lion]: plugin ./lion.so is code that this plan would run: --allow-plugin" in reproduce(*noise, code=USAGE).stderr
+    assert "[arm signum]: plugin ./signum.so is code that this plan would run: --allow-plugin" in reproduce(*noise, code=USAGE).stderr
     reproduce(*noise, "--allow-plugin")
     cells = set(os.listdir(os.path.join(cwd, "out", "metrics")))
     settings = [json.loads(content(cwd, "out", "metrics", name))["settings"] for name in sorted(cells)]
-    assert len(cells) == 3 and {s.get("plugin-sha256") for s in settings} == {None, digest(os.path.join(cwd, "lion.so"))}, settings
-    assert f"Plugins: ./lion.so, SHA-256 {digest(os.path.join(cwd, 'lion.so'))}." in content(cwd, "out", "tiny", "report.html").decode()
+    assert len(cells) == 3 and {s.get("plugin-sha256") for s in settings} == {None, digest(os.path.join(cwd, "signum.so"))}, settings
+    assert f"Plugins: ./signum.so, SHA-256 {digest(os.path.join(cwd, 'signum.so'))}." in content(cwd, "out", "tiny", "report.html").decode()
     assert "3 done" in reproduce(*noise, "--allow-plugin").stdout
-    shutil.copy(os.path.join(cwd, other_lion(cwd, "other")), os.path.join(cwd, "lion.so"))
+    shutil.copy(os.path.join(cwd, other_signum(cwd, "other")), os.path.join(cwd, "signum.so"))
     said = reproduce(*noise, "--allow-plugin", "--list").stdout
     assert said.count(" done ") == 1 and said.count(" to do ") == 1, said
-    os.remove(os.path.join(cwd, "lion.so"))
-    assert "plugin ./lion.so: No such file" in reproduce(*noise, "--allow-plugin", code=USAGE).stderr
+    os.remove(os.path.join(cwd, "signum.so"))
+    assert "plugin ./signum.so: No such file" in reproduce(*noise, "--allow-plugin", code=USAGE).stderr
     reproduce("--out", "out", "--redraw")
-    here(cwd, "lion")
-    said = reproduce("--data", "shapes:16", "--out", "named", "--plugin", "./lion.so", "--plugin", "./shapes.so", "--only", "final sgd*").stdout
+    here(cwd, "signum")
+    said = reproduce("--data", "shapes:16", "--out", "named", "--plugin", "./signum.so", "--plugin", "./shapes.so", "--only", "final sgd*").stdout
     assert "final sgd 1 seed 1" in said and len(os.listdir(os.path.join(cwd, "named", "metrics"))) == 1, said
 
 

@@ -31,7 +31,7 @@ def an_invalid_command_line_exits_with_2(cwd):
     for flags in (["--bogus"], [], [image, "--device", "tpu"], [image, "--mean", "2"], [image, "--top", "0"]):
         assert predict(*weights, *flags, cwd=cwd, code=USAGE).stderr.count(b"train_resnet50 predict: ") == 1
     predict(image, cwd=cwd, code=USAGE)
-    for flags in (["--arch", "resnet19"], ["--device", "tpu"], ["--param-group", "(:lr=1"], ["--freeze", "["], ["--optim", "lion"],
+    for flags in (["--arch", "resnet19"], ["--device", "tpu"], ["--param-group", "(:lr=1"], ["--freeze", "["], ["--optim", "tiger"],
                   ["--depths", "1,2"], ["--batch-size", "1000"]):
         run(*NOISE, *SMALL, *flags, cwd=cwd, code=USAGE)
     predict("--weights", "none", image, cwd=cwd, code=ERROR)

@@ -5,6 +5,7 @@
 #include "fixture.h"
 
 #include "lather/layerwise.h"
+#include "lather/lion.h"
 #include "lather/muon.h"
 #include "lather/shampoo.h"
 
@@ -65,6 +66,13 @@ static inline lt_status make_lars(lt_optim **out, const lt_params *params)
 static inline lt_status make_lamb(lt_optim **out, const lt_params *params)
 {
     return lt_optim_lamb(out, params, NULL);
+}
+
+static inline lt_status make_lion(lt_optim **out, const lt_params *params)
+{
+    lt_lion_config c = LT_LION_DEFAULTS;
+    c.weight_decay = 0.01;
+    return lt_optim_lion(out, params, &c);
 }
 
 static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
@@ -158,6 +166,7 @@ static const maker makers[] = {
     {"muon", make_muon},
     {"lars", make_lars},
     {"lamb", make_lamb},
+    {"lion", make_lion},
     {"shampoo", make_shampoo},
     {"corrected", make_corrected},
     {"eigendecomposed", make_eigendecomposed},

@@ -179,6 +179,7 @@ static const char *const optimizers[] = {
     "{\"optim\":\"sgd\",\"lr\":0.1,\"momentum\":0.9,\"nesterov\":true}",
     "{\"optim\":\"adamw\",\"lr\":0.003,\"weight_decay\":0}",
     "{\"optim\":\"adagrad\",\"lr\":0.01}",
+    "{\"optim\":\"lion\",\"lr\":0.001}",
     "{\"optim\":\"muon\",\"lr\":0.003}",
     "{\"optim\":\"muon\",\"lr\":0.01,\"muon_scale\":\"match_rms_adamw\"}",
     "{\"optim\":\"shampoo\",\"lr\":0.01}",

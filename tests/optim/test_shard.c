@@ -168,6 +168,7 @@ static const row rows[] = {
      .bound = 0.2},
     {.name = "lars", .make = make_lars},
     {.name = "lamb", .make = make_lamb},
+    {.name = "lion", .make = make_lion},
     {.name = "one-sided example", .make = make_one_sided},
     {.name = "one-sided example, by memory, in pairs, on cpu",
      .make = make_one_sided,

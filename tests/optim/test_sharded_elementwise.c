@@ -187,6 +187,7 @@ int main(void)
                           sgd = {.make = make_sgd, .in_place = true},
                           nesterov = {.make = make_nesterov, .in_place = true, .kind = "cpu"},
                           adagrad = {.make = make_adagrad, .in_place = true},
+                          lion = {.make = make_lion, .in_place = true},
                           clipped = {.make = make_adamw, .in_place = true, .clip = 0.5},
                           scaled = {.make = make_adam, .in_place = true, .half = true};
     const struct CMUnitTest rows[] = {
@@ -195,6 +196,7 @@ int main(void)
         ROW("sgd", test_layouts, &sgd),
         ROW("nesterov's momentum, on cpu", test_layouts, &nesterov),
         ROW("adagrad", test_layouts, &adagrad),
+        ROW("lion", test_layouts, &lion),
         ROW("adamw, clipped: within the norm's rounding", test_layouts, &clipped),
         ROW("adam, loss scaling", test_layouts, &scaled),
         ROW("state of one rank is used in place", state_is_used_in_place, NULL),

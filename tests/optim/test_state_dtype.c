@@ -32,6 +32,11 @@ static lt_status open_lamb(lt_optim **out, const lt_params *params, lt_state_dty
     return first_order(make_lamb(out, params), out, dtype);
 }
 
+static lt_status open_lion(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    return first_order(make_lion(out, params), out, dtype);
+}
+
 static lt_status open_factors(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
 {
     const lt_shampoo_config c = shampoo(dtype);
@@ -410,6 +415,7 @@ static rounding roundings[] = {
     {"muon in int8", open_muon, LT_STATE_INT8, 0.02, 0.1},
     {"lars in int8", open_lars, LT_STATE_INT8, 5, 0.1},
     {"lamb in int8", open_lamb, LT_STATE_INT8, 0.05, 0.1},
+    {"lion in int8", open_lion, LT_STATE_INT8, 0.02, 0.3},
     {"grafted shampoo's moments in bf16", open_grafted, LT_STATE_BF16, 0.02, 0.05},
     {"grafted shampoo's moments in int8", open_grafted, LT_STATE_INT8, 0.04, 0.1},
     {"the same before the floor", open_grafted, LT_STATE_INT8, 0.02, 0.6},

@@ -298,6 +298,7 @@ static const struct rule_row {
     lt_optim_rule matrix, bias;
 } rules[] = {
     {"sgd", make_sgd, LT_RULE_ELEMENTWISE, LT_RULE_ELEMENTWISE},
+    {"lion", make_lion, LT_RULE_SIGN, LT_RULE_SIGN},
     {"shampoo", make_plain, LT_RULE_ROOT, LT_RULE_ROOT},
     {"diagonal biases", make_ruled, LT_RULE_ROOT, LT_RULE_DIAGONAL},
     {"grafted before the first roots", make_late, LT_RULE_GRAFTED, LT_RULE_GRAFTED},

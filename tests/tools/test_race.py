@@ -220,15 +220,15 @@ def bad_tasks_and_entries_are_refused(cwd):
 
 
 def a_plugin_is_compiled_and_verified(cwd):
-    text = read(ROOT, "examples", "plugin_lion.c") + "\nLT_PLUGIN_REPRODUCIBLE;\n"
+    text = read(ROOT, "examples", "plugin_signum.c") + "\nLT_PLUGIN_REPRODUCIBLE;\n"
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    write(cwd, "plugin_lion.c", text)
-    entry = write(cwd, "lion.ini", f"[entry]\ntuning-runs = 0\nplugin = plugin_lion.c\nsha256 = {sha256}\n[settings]\noptim = lion\nlr = 0.001\nepochs = 1\n")
+    write(cwd, "plugin_signum.c", text)
+    entry = write(cwd, "signum.ini", f"[entry]\ntuning-runs = 0\nplugin = plugin_signum.c\nsha256 = {sha256}\n[settings]\noptim = signum\nlr = 0.001\nepochs = 1\n")
     race("run", "smoke", entry, "--seeds", "1", "--allow-plugin", cwd=cwd)
-    assert content(cwd, "lion", 1)["settings"]["plugin-sha256"] == sha256
+    assert content(cwd, "signum", 1)["settings"]["plugin-sha256"] == sha256
     assert "equal: 2 hashes" in race("verify", "smoke", entry, "--allow-plugin", cwd=cwd)
     race("board", cwd=cwd)
-    assert "optim=lion plugin=plugin_lion.c" in read(cwd, "runs", "race", "results.md")
+    assert "optim=signum plugin=plugin_signum.c" in read(cwd, "runs", "race", "results.md")
 
 
 def shipped_tasks_and_entries_fit_their_programs(cwd):

@@ -1,5 +1,5 @@
-/* Common to LARS and LAMB: batches of parameters, so that the workspace is small, their norms, and their trust
- * ratios. A batch is a list of batched kernels, each of which is one backend call with a job per parameter. */
+/* Common to LARS, LAMB and Lion: batches of parameters, so that the workspace is small; for LARS and LAMB their norms
+ * and their trust ratios. A batch is a list of batched kernels, each of which is one backend call with a job per parameter. */
 #ifndef LT_OPTIM_TRUST_H
 #define LT_OPTIM_TRUST_H
 
@@ -7,7 +7,7 @@
 
 enum { LT_TRUST_RULES = 6 };
 
-/* State common to both: first member of the structs of LARS and LAMB. */
+/* First member of their structs. */
 typedef struct lt_trust {
     lt_optim base;
     lt_trust_kernel kernel;

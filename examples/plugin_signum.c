@@ -1,12 +1,11 @@
-/* An optimizer as a plugin, Lion: every number moves by the learning rate, in the direction of the sign of a mean of
- * gradients. Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023, algorithm 2.
+/* An optimizer as a plugin, Signum: every number moves by the learning rate, in the direction of the sign of a mean of
+ * gradients. Bernstein et al., "signSGD: Compressed Optimisation for Non-Convex Problems", ICML 2018, algorithm 2.
  *
- *     u = sign(beta1 * m + (1 - beta1) * g)
- *     p = p - lr * (u + weight_decay * p)
- *     m = beta2 * m + (1 - beta2) * g
+ *     m = momentum * m + (1 - momentum) * g
+ *     p = p - lr * (sign(m) + weight_decay * p)
  *
- *     cc -shared -fPIC plugin_lion.c $(pkg-config --cflags lather) -o lion.so
- *     train_resnet50 --plugin ./lion.so --optim lion --data fashion-mnist --epochs 1 */
+ *     cc -shared -fPIC plugin_signum.c $(pkg-config --cflags lather) -o signum.so
+ *     train_resnet50 --plugin ./signum.so --optim signum --data fashion-mnist --epochs 1 */
 
 #include "lather/ext/optim_family.h"
 #include "lather/ext/vec.h"
@@ -18,26 +17,25 @@ enum { M };
 static const double tiny = 1e-12; /* sign(u) is u / (|u| + tiny) */
 
 typedef struct config {
-    double beta1, beta2, weight_decay;
+    double momentum, weight_decay;
 } config;
 
-typedef struct lion {
+typedef struct signum {
     lt_optim base;
     config settings;
-} lion;
+} signum;
 
 static lt_status apply(const config *c, lt_slot *slot, lt_tensor *u, lt_tensor *square,
                        const lt_scalars *s)
 {
     lt_tensor *m = slot->state[M];
+    LT_TRY(lt_vec_lerp(m, slot->grad, 1 - c->momentum, s));
     LT_TRY(lt_vec_axpby(u, 1, m, 0, s));
-    LT_TRY(lt_vec_lerp(u, slot->grad, 1 - c->beta1, s));
     LT_TRY(lt_vec_axpby(square, 0, u, 0, s));
     LT_TRY(lt_vec_lerp_sq(square, u, 1, s));
     LT_TRY(lt_vec_rsqrt(u, 1, u, 1, square, tiny, s));
     LT_TRY(lt_vec_axpby(u, slot->weight_decay, slot->param->value, 1, s));
-    LT_TRY(lt_vec_add_lr(slot->param->value, -slot->lr_scale, u, s));
-    return lt_vec_lerp(m, slot->grad, 1 - c->beta2, s);
+    return lt_vec_add_lr(slot->param->value, -slot->lr_scale, u, s);
 }
 
 /* Updates a parameter. Workspace is freed at once: its memory is reused in the order of the device's queue. */
@@ -46,7 +44,7 @@ static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
     lt_tensor *u = NULL, *square = NULL;
     lt_status st = lt_tensor_new_like(&u, slot->state[M], lt_tensor_dtype(slot->state[M]));
     st = st ? st : lt_tensor_new_like(&square, u, lt_tensor_dtype(u));
-    st = st ? st : apply(&((const lion *)self)->settings, slot, u, square, s);
+    st = st ? st : apply(&((const signum *)self)->settings, slot, u, square, s);
     lt_tensor_free(&square);
     lt_tensor_free(&u);
     return st;
@@ -73,8 +71,8 @@ static lt_status stats(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
 }
 
 static const lt_optim_ops ops = {
-    .name = "lion",
-    .bytes = sizeof(lion),
+    .name = "signum",
+    .bytes = sizeof(signum),
     .slot_state = {[M] = "m"},
     .step = step,
     .elementwise = true,
@@ -83,8 +81,8 @@ static const lt_optim_ops ops = {
 };
 
 static const lt_optim_field fields[] = {
-    {"beta1", LT_FIELD_REAL, .offset = offsetof(config, beta1), .high = 1, .below = true},
-    {"beta2", LT_FIELD_REAL, .offset = offsetof(config, beta2), .high = 1, .below = true},
+    {"momentum", LT_FIELD_REAL, .offset = offsetof(config, momentum), .high = 1, .below = true,
+     .common = true},
     {"weight_decay", LT_FIELD_REAL, .offset = offsetof(config, weight_decay), .high = HUGE_VAL,
      .common = true},
 };
@@ -97,14 +95,13 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *setti
     (void)lr;
     LT_TRY(lt_optim_check(&family, c));
     LT_TRY(lt_optim_new(out, &ops, params, c->weight_decay, LT_DECAY_WEIGHTS));
-    ((lion *)*out)->settings = *c;
+    ((signum *)*out)->settings = *c;
     return LT_OK;
 }
 
-static const lt_optim_preset usual = {NULL, 1e-4,
-                                      &(config){.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 1}};
+static const lt_optim_preset usual = {NULL, 1e-4, &(config){.momentum = 0.9, .weight_decay = 1}};
 static const lt_optim_family family = {
-    .name = "lion",
+    .name = "signum",
     .config_bytes = sizeof(config),
     .field = fields,
     .fields = sizeof fields / sizeof *fields,
