@@ -1,5 +1,5 @@
-/** Weight averaging (schedule-free, primal averaging) around any optimizer: gradients are taken at one
- *  sequence of weights, and another one is evaluated and saved. */
+/** Weight averaging (schedule-free, primal, tail) around any optimizer: gradients are taken at one sequence of
+ *  weights, and another one is evaluated and saved. */
 #ifndef LATHER_AVERAGING_H
 #define LATHER_AVERAGING_H
 
@@ -9,7 +9,8 @@ typedef enum lt_averaging_kind {
     LT_AVERAGING_OFF,
     /** schedule-free: the evaluated weights x are the mean of all iterates z, weighted by powers of their lr */
     LT_AVERAGING_SCHEDULE_FREE,
-    LT_AVERAGING_PRIMAL /**< evaluated weights x: moving average of the iterates z */
+    LT_AVERAGING_PRIMAL, /**< evaluated weights x: moving average of the iterates z */
+    LT_AVERAGING_TAIL    /**< evaluated weights x: mean of the iterates z from a step on; gradients are taken at z */
 } lt_averaging_kind;
 
 /** Coefficients, named as in Distributed Shampoo. */
@@ -19,10 +20,11 @@ typedef struct lt_averaging_config {
     double eval_interp_coeff;   /**< PRIMAL: mu_x in [0,1), weight of the previous x in x */
     double eval_coeff_lr_power; /**< SCHEDULE_FREE: p >= 0, an iterate has weight lr^p */
     bool decay_of_y;            /**< z decays by lr * weight_decay * y, not lr * weight_decay * z */
+    int64_t tail_start;         /**< TAIL: first step whose iterate is averaged, >= 1; x is z before it */
 } lt_averaging_config;
 #define LT_AVERAGING_DEFAULTS \
     ((lt_averaging_config){   \
-        .train_interp_coeff = 0.8, .eval_interp_coeff = 0.9, .eval_coeff_lr_power = 2})
+        .train_interp_coeff = 0.8, .eval_interp_coeff = 0.9, .eval_coeff_lr_power = 2, .tail_start = 1})
 
 /** Makes each update of the optimizer one of z, with the gradient at y:
  *
@@ -30,15 +32,18 @@ typedef struct lt_averaging_config {
  *     x = mu_x x + (1 - mu_x) z                     (schedule-free: mu_x = 1 - lr^p / sum of all lr^p so far)
  *     y = mu_y x + (1 - mu_y) z
  *
+ * Tail averaging has mu_y 0 and mu_x = 1 - 1 / n in the n-th step from tail_start on, 0 before it: an update is the
+ * optimizer's own, and x a plain mean.
  * The parameters hold y in training and x in evaluations. x, y and z start at the current values. Parameters without
  * a gradient, and skipped steps, change none of them. Running statistics are not averaged: they belong to y.
  * params: the list that the optimizer was made over, or this rank's shards of it; borrowed. Call before the first
  * step. Each rank keeps its own x and z, two tensors of each parameter's size, also if the optimizer's state is sharded.
- * decay_of_y: needs ops->decay_is_apart; uses the weight decays that lt_optim_set_group() has set by now.
+ * decay_of_y: not TAIL, where y is z; needs ops->decay_is_apart; uses the weight decays that lt_optim_set_group() has set by now.
  * Errors: LT_E_ARG (coefficient out of range; a step was made), LT_E_UNSUPPORTED (parameters are sharded by
  * lt_optim_shard_params(); decay_of_y with another optimizer), LT_E_NOMEM.
  * Sources: Defazio et al., "The Road Less Scheduled", NeurIPS 2024 (arXiv 2405.15682), equations (2)-(4) and, for
- * the weights, (23); "Generalized Primal Averaging" (arXiv 2512.17131). */
+ * the weights, (23); "Generalized Primal Averaging" (arXiv 2512.17131); tail: Jain et al., "Parallelizing Stochastic
+ * Gradient Descent for Least Squares Regression", JMLR 2018 (arXiv 1610.03774), section 2. */
 LT_API LT_MUST_CHECK lt_status lt_optim_start_averaging(lt_optim *optim, const lt_params *params,
                                                         const lt_averaging_config *config);
 

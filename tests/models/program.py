@@ -322,6 +322,9 @@ def batch_norm_statistics_are_recomputed_for_averaged_weights(cwd):
     run(*flags, "--max-steps", "17", "--output", "parts", cwd=cwd)  # 5 of 12 steps of the second epoch
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
     same(cwd, "recomputed", "parts", 24)
+    fails(*NOISE, *SMALL, "--opt-kwargs", "tail-start=3", cwd=cwd, says="--tail-start: needs --iterate-averaging tail", code=USAGE)
+    fails(*flags, "--iterate-averaging", "tail", "--opt-kwargs", "train-interp-coeff=0.5", cwd=cwd, code=USAGE,
+          says="--train-interp-coeff: needs --iterate-averaging schedule-free or primal")
     fails(*NOISE, *SMALL, "--update-bn", "3", cwd=cwd, says="--update-bn: needs --iterate-averaging", code=USAGE)
     fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--update-bn and --ema-decay contradict", code=USAGE)
 

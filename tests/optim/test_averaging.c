@@ -52,9 +52,11 @@ static void sequences_follow_their_formulas(void **state)
     memcpy(y, z, sizeof y);
     average(&f, *c);
     for (int t = 1; t <= STEPS; t++) {
-        const double lr = rates[t - 1], power = pow(lr, c->eval_coeff_lr_power);
-        sum += power;
-        double mu = 1 - (sum > 0 ? power / sum : 1);
+        const bool tail = c->kind == LT_AVERAGING_TAIL;
+        const double lr = rates[t - 1], mu_y = tail ? 0 : c->train_interp_coeff,
+                     weight = tail ? t >= c->tail_start : pow(lr, c->eval_coeff_lr_power);
+        sum += weight;
+        double mu = 1 - (sum > 0 ? weight / sum : 1);
         if (c->kind == LT_AVERAGING_PRIMAL)
             mu = c->eval_interp_coeff;
         give_gradients(&f, t, 1);
@@ -66,8 +68,7 @@ static void sequences_follow_their_formulas(void **state)
         }
         get(f.param[0].value, y);
         for (int i = 0; i < COUNT; i++)
-            assert_near(y[i], c->train_interp_coeff * x[i] + (1 - c->train_interp_coeff) * z[i],
-                        1e-14);
+            assert_near(y[i], mu_y * x[i] + (1 - mu_y) * z[i], 1e-14);
         assert_ok(lt_optim_eval(f.optim));
         get(f.param[0].value, g);
         assert_all_near(g, x, 1e-14);
@@ -79,12 +80,15 @@ static void sequences_follow_their_formulas(void **state)
 }
 
 static const lt_averaging_config kinds[] = {
-    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, false},
-    {LT_AVERAGING_SCHEDULE_FREE, 0.25, 0, 1, false},
-    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, true},
-    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, false},
-    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, true},
-    {LT_AVERAGING_PRIMAL, 1, 0.5, 0, true},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, false, 1},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.25, 0, 1, false, 1},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, true, 1},
+    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, false, 1},
+    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, true, 1},
+    {LT_AVERAGING_PRIMAL, 1, 0.5, 0, true, 1},
+    {LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, 1},
+    {LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, 3},
+    {LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, STEPS + 1}, /* x is z */
 };
 
 static void what_has_no_gradient_or_is_skipped_stays(void **state)
@@ -131,7 +135,7 @@ static void primal_averaging_is_heavy_ball(void **state)
     lt_optim_free(&other.optim);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, &ball));
     assert_ok(lt_optim_sgd(&other.optim, &other.list, &plain));
-    average(&other, (lt_averaging_config){LT_AVERAGING_PRIMAL, 1, 0.5, 0, false});
+    average(&other, (lt_averaging_config){LT_AVERAGING_PRIMAL, 1, 0.5, 0, false, 1});
     for (int t = 1; t <= STEPS; t++) {
         give_gradients(&f, t, 1);
         give_gradients(&other, t, 1);
@@ -188,11 +192,13 @@ static void bad_coefficients_are_refused(void **state)
         lt_averaging_config c;
         const char *word;
     } rows[] = {
-        {{LT_AVERAGING_OFF, 0.8, 0.9, 2, false}, "kind 0"},
-        {{LT_AVERAGING_PRIMAL, 0, 0.9, 2, false}, "train_interp_coeff 0 "},
-        {{LT_AVERAGING_PRIMAL, 1.5, 0.9, 2, false}, "train_interp_coeff 1.5"},
-        {{LT_AVERAGING_PRIMAL, 0.8, 1, 2, false}, "eval_interp_coeff 1 "},
-        {{LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, -1, false}, "eval_coeff_lr_power -1"},
+        {{LT_AVERAGING_OFF, 0.8, 0.9, 2, false, 1}, "kind 0"},
+        {{LT_AVERAGING_PRIMAL, 0, 0.9, 2, false, 1}, "train_interp_coeff 0 "},
+        {{LT_AVERAGING_PRIMAL, 1.5, 0.9, 2, false, 1}, "train_interp_coeff 1.5"},
+        {{LT_AVERAGING_PRIMAL, 0.8, 1, 2, false, 1}, "eval_interp_coeff 1 "},
+        {{LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, -1, false, 1}, "eval_coeff_lr_power -1"},
+        {{LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, 0}, "tail_start 0 "},
+        {{LT_AVERAGING_TAIL, 0.8, 0.9, 2, true, 1}, "decay_of_y has no effect"},
     };
     fixture f;
     two_params(&f, make_plain, true);

@@ -92,6 +92,8 @@ FIRST_ORDER = {
     "adam, primal": {"optim": "adam", "lr": 0.01, "iterate_averaging": "primal"},
     "muon, primal, other coefficients": {"optim": "muon", "lr": 0.02, "weight_decay": 0.1, "iterate_averaging": "primal",
                                          "train_interp_coeff": 0.5, "eval_interp_coeff": 0.99},
+    "adamw, tail": {"optim": "adamw", "lr": 0.01, "weight_decay": 0.1, "iterate_averaging": "tail", "tail_start": 6, "lr_schedule": "ramp"},
+    "muon, tail of all": {"optim": "muon", "lr": 0.02, "weight_decay": 0.1, "iterate_averaging": "tail"},
     "sgd, cautious mask": {"optim": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "cautious_mask": True},
     "adamw, cautious mask": {"optim": "adamw", "lr": 0.01, "weight_decay": 0.1, "cautious_mask": True},
     "adamw, cautious decay, schedule": {"optim": "adamw", "lr": 0.05, "weight_decay": 0.5, "cautious_weight_decay": True, "lr_schedule": "ramp"},

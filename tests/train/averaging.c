@@ -168,6 +168,21 @@ static void test_without_evaluations(void **state)
     assert_memory_equal(often, never, sizeof often);
 }
 
+static void test_tail_trains_alone(void **state)
+{
+    (void)state;
+    float tail[WEIGHTS], alone[WEIGHTS];
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        open_fixture(&f, i ? LT_AVERAGING_OFF : LT_AVERAGING_TAIL);
+        const lt_train_config c = config_of(&f, NULL);
+        assert_ok(lt_train(&c, NULL));
+        read_weights(&f, i ? alone : tail);
+        close_fixture(&f);
+    }
+    assert_memory_equal(tail, alone, sizeof tail);
+}
+
 static void test_failed_evaluation(void **state)
 {
     (void)state;
@@ -265,7 +280,8 @@ static void test_ranks(void **state)
 
 int main(void)
 {
-    static lt_averaging_kind kinds[] = {LT_AVERAGING_SCHEDULE_FREE, LT_AVERAGING_PRIMAL};
+    static lt_averaging_kind kinds[] = {LT_AVERAGING_SCHEDULE_FREE, LT_AVERAGING_PRIMAL,
+                                        LT_AVERAGING_TAIL};
 #define ROW(text, test, data)                       \
     {                                               \
         text, test, temp_setup, temp_teardown, data \
@@ -273,10 +289,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW("schedule-free: the evaluated weights are saved", test_evaluated, &kinds[0]),
         ROW("primal: the evaluated weights are saved", test_evaluated, &kinds[1]),
+        ROW("tail: the evaluated weights are saved", test_evaluated, &kinds[2]),
         ROW("schedule-free: a resumed run equals an uninterrupted one", test_resume, &kinds[0]),
         ROW("primal: a resumed run equals an uninterrupted one", test_resume, &kinds[1]),
+        ROW("tail: a resumed run equals an uninterrupted one", test_resume, &kinds[2]),
         ROW("schedule-free: evaluation changes nothing", test_without_evaluations, &kinds[0]),
         ROW("primal: evaluation changes nothing", test_without_evaluations, &kinds[1]),
+        ROW("tail: evaluation changes nothing", test_without_evaluations, &kinds[2]),
+        ROW("tail: training is bitwise that without averaging", test_tail_trains_alone, NULL),
         ROW("a failed evaluation restores the training sequence", test_failed_evaluation, NULL),
         ROW("the EMA averages the evaluated weights", test_moving_average, NULL),
         ROW("checkpoints of other sequences are rejected", test_other_runs, NULL),

@@ -1,4 +1,4 @@
-/* Weight averaging (schedule-free and primal): Defazio et al., "The Road Less Scheduled", NeurIPS 2024
+/* Weight averaging (schedule-free, primal, tail): Defazio et al., "The Road Less Scheduled", NeurIPS 2024
  * (arXiv 2405.15682), and "Generalized Primal Averaging" (arXiv 2512.17131); the formulas are in
  * lather/averaging.h.
  *
@@ -18,6 +18,7 @@
 
 #include "lather/ext/elementary.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ struct lt_averaging {
     lt_optim_item *item;
     lt_vec_job *job;
     size_t count;
-    double lr_sum, lr_sum_before; /* sum of lr^p including and excluding this step */
+    double sum, sum_before; /* sum of the iterates' weights including and excluding this step */
     double weight;                /* coefficient of z in this step's x */
     bool is_eval;
 };
@@ -38,6 +39,9 @@ struct lt_averaging {
 
 static lt_status check_decay_of_y(const lt_optim *o, const lt_averaging_config *c)
 {
+    if (c->decay_of_y && c->kind == LT_AVERAGING_TAIL)
+        return lt_fail(LT_E_ARG, "%s: decay_of_y has no effect with tail averaging, where y is z",
+                       o->ops->name);
     if (c->decay_of_y && !o->ops->decay_is_apart)
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: decay_of_y needs adamw, or sgd without momentum, whose weight decay "
@@ -57,7 +61,7 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
     if (o->averaging || o->attempt)
         return lt_fail(LT_E_ARG, "%s: weight averaging must be enabled once, before the first step",
                        name);
-    if (c->kind != LT_AVERAGING_SCHEDULE_FREE && c->kind != LT_AVERAGING_PRIMAL)
+    if (c->kind < LT_AVERAGING_SCHEDULE_FREE || c->kind > LT_AVERAGING_TAIL)
         return lt_fail(LT_E_ARG, "%s: invalid weight averaging kind %d", name, (int)c->kind);
     if (!(c->train_interp_coeff > 0 && c->train_interp_coeff <= 1))
         return lt_fail(LT_E_ARG, "%s: train_interp_coeff %g is not in (0,1]", name,
@@ -68,6 +72,8 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
     if (!(c->eval_coeff_lr_power >= 0 && isfinite(c->eval_coeff_lr_power)))
         return lt_fail(LT_E_ARG, "%s: eval_coeff_lr_power %g is not a number >= 0", name,
                        c->eval_coeff_lr_power);
+    if (c->tail_start < 1)
+        return lt_fail(LT_E_ARG, "%s: tail_start %" PRId64 " is not >= 1", name, c->tail_start);
     LT_TRY(check_decay_of_y(o, c));
     if (o->shard && o->shard->values)
         return lt_fail(LT_E_UNSUPPORTED, "%s: weight averaging does not support sharded parameters",
@@ -106,6 +112,8 @@ lt_status lt_optim_start_averaging(lt_optim *o, const lt_params *params,
     LT_TRY(check_averaging(o, config));
     LT_TRY(LT_ALLOC(&o->averaging, 1));
     o->averaging->config = *config;
+    if (config->kind == LT_AVERAGING_TAIL)
+        o->averaging->config.train_interp_coeff = 0;
     lt_status st = make_all_iterates(o->averaging, params);
     for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {
         o->averaging->decay[i] = o->slot[i].lr_scale * o->slot[i].weight_decay;
@@ -150,7 +158,15 @@ bool lt_averaging_has_fixed_weight(const lt_optim *o)
     return !o->averaging || o->averaging->config.kind == LT_AVERAGING_PRIMAL;
 }
 
-lt_status lt_averaging_compute_weight(lt_optim *o, double lr)
+/* Returns the weight of a step's iterate in a mean. */
+static double weight_of_iterate(const lt_averaging_config *c, const lt_step *step)
+{
+    if (c->kind == LT_AVERAGING_TAIL)
+        return step->attempt >= c->tail_start;
+    return lt_f64_pow(step->lr, c->eval_coeff_lr_power);
+}
+
+lt_status lt_averaging_compute_weight(lt_optim *o, const lt_step *step)
 {
     struct lt_averaging *a = o->averaging;
     if (!a)
@@ -160,19 +176,19 @@ lt_status lt_averaging_compute_weight(lt_optim *o, double lr)
                        "%s: step while the parameters hold the evaluation weights: call "
                        "lt_optim_train() first",
                        o->ops->name);
-    const double power = lt_f64_pow(lr, a->config.eval_coeff_lr_power);
-    a->lr_sum_before = a->lr_sum;
-    a->lr_sum += power;
+    const double weight = weight_of_iterate(&a->config, step);
+    a->sum_before = a->sum;
+    a->sum += weight;
     a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff
-                : a->lr_sum > 0                       ? power / a->lr_sum
-                                                      : 1; /* all lr were 0: x = z */
+                : a->sum > 0                          ? weight / a->sum
+                                                      : 1; /* x = z before the first weight */
     return LT_OK;
 }
 
 void lt_averaging_undo_weight(lt_optim *o)
 {
     if (o->averaging)
-        o->averaging->lr_sum = o->averaging->lr_sum_before;
+        o->averaging->sum = o->averaging->sum_before;
 }
 
 lt_status lt_averaging_begin_update(lt_optim *o)
@@ -192,6 +208,8 @@ static lt_status replace_z_by_y(const lt_optim *o, bool all)
     const struct lt_averaging *a = o->averaging;
     const double mu = a->config.train_interp_coeff;
     size_t count = 0;
+    if (!(mu > 0))
+        return LT_OK;
     for (size_t i = 0; i < a->count; i++) {
         if (!all && !a->param[i]->has_grad)
             continue;
@@ -297,9 +315,9 @@ lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
                        "%s: save while the parameters hold the training weights: call "
                        "lt_optim_eval() first",
                        o->ops->name);
-    memcpy(&bits, &a->lr_sum, sizeof bits); /* checkpoints store numbers as integers */
+    memcpy(&bits, &a->sum, sizeof bits); /* checkpoints store numbers as integers */
     LT_TRY(visitor->number(visitor->context, "lr_sum_bits", &bits));
-    memcpy(&a->lr_sum, &bits, sizeof bits);
+    memcpy(&a->sum, &bits, sizeof bits);
     return LT_OK;
 }
 

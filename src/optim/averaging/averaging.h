@@ -6,8 +6,8 @@
 #include "lather/ext/optim.h"
 
 /* Computes the weight of this step's iterate. Errors: LT_E_ARG (the parameters hold the evaluation weights). */
-LT_MUST_CHECK lt_status lt_averaging_compute_weight(lt_optim *o, double lr);
-/* Undoes lt_averaging_compute_weight() for a skipped step: removes the weight of its learning rate. */
+LT_MUST_CHECK lt_status lt_averaging_compute_weight(lt_optim *o, const lt_step *step);
+/* Undoes lt_averaging_compute_weight() for a skipped step: removes its share of the sum of weights. */
 void lt_averaging_undo_weight(lt_optim *o);
 /* Switches the parameters to z before an update (begin) and to y after it (end), which may have been skipped. */
 LT_MUST_CHECK lt_status lt_averaging_begin_update(lt_optim *o);

@@ -23,7 +23,7 @@ static lt_status check_step(const lt_optim *o, const lt_step *step)
 lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
 {
     LT_TRY(check_step(o, step));
-    LT_TRY(lt_averaging_compute_weight(o, step->lr));
+    LT_TRY(lt_averaging_compute_weight(o, step));
     LT_TRY(lt_optim_refresh_casts(o));
     o->attempt = step->attempt;
     return lt_optim_send_scalars(o, step);

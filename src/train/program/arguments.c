@@ -380,16 +380,19 @@ static lt_status check_noise(const arguments *a)
 static lt_status check_coefficients(const lt_averaging_config *c)
 {
     const lt_averaging_config usual = LT_AVERAGING_DEFAULTS;
-    const bool off = c->kind == LT_AVERAGING_OFF;
+    const bool interpolates = c->kind && c->kind != LT_AVERAGING_TAIL;
     const conflict list[] = {
-        {off && fabs(c->train_interp_coeff - usual.train_interp_coeff) > 0, "train-interp-coeff",
-         "iterate-averaging"},
+        {!interpolates && fabs(c->train_interp_coeff - usual.train_interp_coeff) > 0,
+         "train-interp-coeff", "iterate-averaging schedule-free or primal"},
         {c->kind != LT_AVERAGING_PRIMAL && fabs(c->eval_interp_coeff - usual.eval_interp_coeff) > 0,
          "eval-interp-coeff", "iterate-averaging primal"},
         {c->kind != LT_AVERAGING_SCHEDULE_FREE
              && fabs(c->eval_coeff_lr_power - usual.eval_coeff_lr_power) > 0,
          "eval-coeff-lr-power", "iterate-averaging schedule-free"},
-        {off && c->decay_of_y, "decay-of-y", "iterate-averaging"},
+        {!interpolates && c->decay_of_y, "decay-of-y",
+         "iterate-averaging schedule-free or primal"},
+        {c->kind != LT_AVERAGING_TAIL && c->tail_start != usual.tail_start, "tail-start",
+         "iterate-averaging tail"},
     };
     return reject_without("", list, COUNT(list));
 }
