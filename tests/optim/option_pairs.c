@@ -169,6 +169,7 @@ static void list_settings(table *t)
     add(t, "iterate_averaging", "schedule-free")->averaging = LT_AVERAGING_SCHEDULE_FREE;
     add(t, "iterate_averaging", "primal")->averaging = LT_AVERAGING_PRIMAL;
     add(t, "iterate_averaging", "tail")->averaging = LT_AVERAGING_TAIL;
+    add(t, "iterate_averaging", "ema-nesterov")->averaging = LT_AVERAGING_EMA_NESTEROV;
     add(t, "cautious_mask", "true")->cautious.mask = true;
     add(t, "cautious_weight_decay", "true")->cautious.decay = true;
     add(t, "state_dtype", "bf16")->state = LT_STATE_BF16;

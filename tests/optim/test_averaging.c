@@ -9,6 +9,18 @@
 #include <string.h>
 
 enum { COUNT = 12, STEPS = 6 };
+#define SETTINGS(of, mu_y, mu_x, power, y, first)                                             \
+    {                                                                                         \
+        .kind = LT_AVERAGING_##of, .train_interp_coeff = (mu_y), .eval_interp_coeff = (mu_x), \
+        .eval_coeff_lr_power = (power), .decay_of_y = (y), .tail_start = (first),             \
+        .lookahead_start = 1                                                                  \
+    }
+#define LOOKAHEAD(beta, gamma, start, end)                                           \
+    {                                                                                \
+        .kind = LT_AVERAGING_EMA_NESTEROV, .train_interp_coeff = 1, .tail_start = 1, \
+        .lookahead = (beta), .lookahead_decay = (gamma), .lookahead_start = (start), \
+        .lookahead_end = (end)                                                       \
+    }
 static const double rates[STEPS] = {0, 0.01, 0.03, 0.05, 0.05, 0.05}; /* a warm-up from 0 */
 
 static lt_status make_plain(lt_optim **out, const lt_params *params)
@@ -80,15 +92,11 @@ static void sequences_follow_their_formulas(void **state)
 }
 
 static const lt_averaging_config kinds[] = {
-    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, false, 1},
-    {LT_AVERAGING_SCHEDULE_FREE, 0.25, 0, 1, false, 1},
-    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, true, 1},
-    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, false, 1},
-    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, true, 1},
-    {LT_AVERAGING_PRIMAL, 1, 0.5, 0, true, 1},
-    {LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, 1},
-    {LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, 3},
-    {LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, STEPS + 1}, /* x is z */
+    SETTINGS(SCHEDULE_FREE, 0.8, 0.9, 2, false, 1), SETTINGS(SCHEDULE_FREE, 0.25, 0, 1, false, 1),
+    SETTINGS(SCHEDULE_FREE, 0.8, 0.9, 2, true, 1),  SETTINGS(PRIMAL, 0.8, 0.9, 2, false, 1),
+    SETTINGS(PRIMAL, 0.8, 0.9, 2, true, 1),         SETTINGS(PRIMAL, 1, 0.5, 0, true, 1),
+    SETTINGS(TAIL, 0.8, 0.9, 2, false, 1),          SETTINGS(TAIL, 0.8, 0.9, 2, false, 3),
+    SETTINGS(TAIL, 0.8, 0.9, 2, false, STEPS + 1), /* x is z */
 };
 
 static void what_has_no_gradient_or_is_skipped_stays(void **state)
@@ -122,6 +130,59 @@ static void what_has_no_gradient_or_is_skipped_stays(void **state)
     fixture_close(&f);
 }
 
+static void read_both(const fixture *f, double y[2][COUNT], double x[2][COUNT])
+{
+    double again[COUNT];
+    for (int k = 0; k < 2; k++)
+        get(f->param[k].value, y[k]);
+    assert_ok(lt_optim_eval(f->optim));
+    for (int k = 0; k < 2; k++)
+        get(f->param[k].value, x[k]);
+    assert_ok(lt_optim_train(f->optim));
+    for (int k = 0; k < 2; k++) {
+        get(f->param[k].value, again);
+        assert_memory_equal(again, y[k], (k ? 5 : COUNT) * sizeof *again);
+    }
+}
+
+/* Steps 1 to 6: in step 3 the bias has no gradient, step 4 is skipped, the lookahead is of steps 2 to 5. */
+static void ema_nesterov_looks_ahead_along_changes(void **state)
+{
+    (void)state;
+    static const double lr[] = {0.02, 0.04, 0.01, 0.03, 0.02, 0.02};
+    static const double beta[] = {
+        2, 2, 0.5, 0.5, 0, 0}; /* 2 lr / largest lr; after the skipped step as before it */
+    double y[2][COUNT], x[2][COUNT], m[2][COUNT] = {{0}}, g[2][COUNT], now[2][COUNT],
+                                     eval[2][COUNT];
+    const lt_averaging_config c = LOOKAHEAD(2, 0.75, 2, 6);
+    fixture f;
+    two_params(&f, make_plain, true);
+    average(&f, c);
+    read_both(&f, y, x);
+    for (int t = 1; t <= STEPS; t++) {
+        give_gradients(&f, t, t == 4 ? (double)NAN : 1);
+        f.param[1].has_grad = t != 3;
+        for (int k = 0; k < 2; k++)
+            gradient_of(&f, k, g[k]);
+        fixture_step(&f, lr[t - 1]);
+        for (int k = 0; k < 2 && t != 4; k++)
+            for (int i = 0; i < (k ? 5 : COUNT); i++) {
+                const bool moves = f.param[k].has_grad;
+                const double next = y[k][i] - lr[t - 1] * (g[k][i] + 0.25 * y[k][i]);
+                m[k][i] = moves ? 0.75 * m[k][i] + 0.25 * (next - x[k][i]) : m[k][i];
+                x[k][i] = moves ? next : x[k][i];
+                y[k][i] = x[k][i] + beta[t - 1] * m[k][i];
+            }
+        read_both(&f, now, eval);
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < (k ? 5 : COUNT); i++) {
+                assert_near(now[k][i], y[k][i], 1e-14);
+                assert_near(eval[k][i], x[k][i], 1e-14);
+            }
+    }
+    fixture_close(&f);
+}
+
 /* Heavy ball with momentum b is primal averaging with mu_y 1, mu_x b and a rate 1/(1-b) times as high. */
 static void primal_averaging_is_heavy_ball(void **state)
 {
@@ -135,7 +196,7 @@ static void primal_averaging_is_heavy_ball(void **state)
     lt_optim_free(&other.optim);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, &ball));
     assert_ok(lt_optim_sgd(&other.optim, &other.list, &plain));
-    average(&other, (lt_averaging_config){LT_AVERAGING_PRIMAL, 1, 0.5, 0, false, 1});
+    average(&other, (lt_averaging_config)SETTINGS(PRIMAL, 1, 0.5, 0, false, 1));
     for (int t = 1; t <= STEPS; t++) {
         give_gradients(&f, t, 1);
         give_gradients(&other, t, 1);
@@ -192,13 +253,17 @@ static void bad_coefficients_are_refused(void **state)
         lt_averaging_config c;
         const char *word;
     } rows[] = {
-        {{LT_AVERAGING_OFF, 0.8, 0.9, 2, false, 1}, "kind 0"},
-        {{LT_AVERAGING_PRIMAL, 0, 0.9, 2, false, 1}, "train_interp_coeff 0 "},
-        {{LT_AVERAGING_PRIMAL, 1.5, 0.9, 2, false, 1}, "train_interp_coeff 1.5"},
-        {{LT_AVERAGING_PRIMAL, 0.8, 1, 2, false, 1}, "eval_interp_coeff 1 "},
-        {{LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, -1, false, 1}, "eval_coeff_lr_power -1"},
-        {{LT_AVERAGING_TAIL, 0.8, 0.9, 2, false, 0}, "tail_start 0 "},
-        {{LT_AVERAGING_TAIL, 0.8, 0.9, 2, true, 1}, "decay_of_y has no effect"},
+        {SETTINGS(OFF, 0.8, 0.9, 2, false, 1), "kind 0"},
+        {SETTINGS(PRIMAL, 0, 0.9, 2, false, 1), "train_interp_coeff 0 "},
+        {SETTINGS(PRIMAL, 1.5, 0.9, 2, false, 1), "train_interp_coeff 1.5"},
+        {SETTINGS(PRIMAL, 0.8, 1, 2, false, 1), "eval_interp_coeff 1 "},
+        {SETTINGS(SCHEDULE_FREE, 0.8, 0.9, -1, false, 1), "eval_coeff_lr_power -1"},
+        {SETTINGS(TAIL, 0.8, 0.9, 2, false, 0), "tail_start 0 "},
+        {SETTINGS(TAIL, 0.8, 0.9, 2, true, 1), "decay_of_y needs schedule-free or primal"},
+        {LOOKAHEAD(-1, 0.9, 1, 0), "lookahead -1 "},
+        {LOOKAHEAD(1, 1, 1, 0), "lookahead_decay 1 "},
+        {LOOKAHEAD(1, 0.9, 0, 0), "lookahead_start 0 "},
+        {LOOKAHEAD(1, 0.9, 5, 5), "lookahead_end 5 "},
     };
     fixture f;
     two_params(&f, make_plain, true);
@@ -221,7 +286,7 @@ static void bad_coefficients_are_refused(void **state)
 int main(void)
 {
     static char name[COUNT_OF(kinds)][64];
-    struct CMUnitTest tests[COUNT_OF(kinds) + 3 + MAKERS];
+    struct CMUnitTest tests[COUNT_OF(kinds) + 4 + MAKERS];
     size_t count = 0;
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         snprintf(name[i], sizeof *name, "sequences follow their formulas: %zu", i);
@@ -231,6 +296,7 @@ int main(void)
         tests[count++] =
             row_test(makers[i].name, what_has_no_gradient_or_is_skipped_stays, &makers[i]);
     const struct CMUnitTest single[] = {
+        cmocka_unit_test(ema_nesterov_looks_ahead_along_changes),
         cmocka_unit_test(primal_averaging_is_heavy_ball),
         cmocka_unit_test(the_wrong_sequence_is_neither_stepped_nor_saved),
         cmocka_unit_test(bad_coefficients_are_refused),

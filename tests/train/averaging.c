@@ -281,7 +281,7 @@ static void test_ranks(void **state)
 int main(void)
 {
     static lt_averaging_kind kinds[] = {LT_AVERAGING_SCHEDULE_FREE, LT_AVERAGING_PRIMAL,
-                                        LT_AVERAGING_TAIL};
+                                        LT_AVERAGING_TAIL, LT_AVERAGING_EMA_NESTEROV};
 #define ROW(text, test, data)                       \
     {                                               \
         text, test, temp_setup, temp_teardown, data \
@@ -290,12 +290,15 @@ int main(void)
         ROW("schedule-free: the evaluated weights are saved", test_evaluated, &kinds[0]),
         ROW("primal: the evaluated weights are saved", test_evaluated, &kinds[1]),
         ROW("tail: the evaluated weights are saved", test_evaluated, &kinds[2]),
+        ROW("ema-nesterov: the evaluated weights are saved", test_evaluated, &kinds[3]),
         ROW("schedule-free: a resumed run equals an uninterrupted one", test_resume, &kinds[0]),
         ROW("primal: a resumed run equals an uninterrupted one", test_resume, &kinds[1]),
         ROW("tail: a resumed run equals an uninterrupted one", test_resume, &kinds[2]),
+        ROW("ema-nesterov: a resumed run equals an uninterrupted one", test_resume, &kinds[3]),
         ROW("schedule-free: evaluation changes nothing", test_without_evaluations, &kinds[0]),
         ROW("primal: evaluation changes nothing", test_without_evaluations, &kinds[1]),
         ROW("tail: evaluation changes nothing", test_without_evaluations, &kinds[2]),
+        ROW("ema-nesterov: evaluation changes nothing", test_without_evaluations, &kinds[3]),
         ROW("tail: training is bitwise that without averaging", test_tail_trains_alone, NULL),
         ROW("a failed evaluation restores the training sequence", test_failed_evaluation, NULL),
         ROW("the EMA averages the evaluated weights", test_moving_average, NULL),

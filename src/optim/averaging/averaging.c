@@ -1,11 +1,11 @@
-/* Weight averaging (schedule-free, primal, tail): Defazio et al., "The Road Less Scheduled", NeurIPS 2024
+/* Weight averaging (schedule-free, primal, tail, EMA-Nesterov): Defazio et al., "The Road Less Scheduled", NeurIPS 2024
  * (arXiv 2405.15682), and "Generalized Primal Averaging" (arXiv 2512.17131); the formulas are in
  * lather/averaging.h.
  *
  * Invariants:
  * 1. y is a function of x and z, always computed by the same kernel. Checkpoints store x and z, so
  *    neither a resume nor an evaluation changes a later bit.
- * 2. During an update the parameters hold z: the optimizer needs no knowledge of the averaging,
+ * 2. During an update the parameters hold z (EMA-Nesterov: y): the optimizer needs no knowledge of the averaging,
  *    whatever its state and its sharding.
  * 3. While the parameters hold x nothing is updated; while they hold y nothing is saved. */
 
@@ -25,13 +25,14 @@
 struct lt_averaging {
     lt_averaging_config config;
     lt_param **param;   /* borrowed */
-    lt_tensor **x, **z; /* averages x and iterates z, one per parameter */
+    lt_tensor **x, **z; /* averages x and iterates z (EMA-Nesterov: m), one per parameter */
     double *decay;      /* lr_scale * weight_decay per parameter, with decay_of_y */
     lt_optim_item *item;
     lt_vec_job *job;
     size_t count;
-    double sum, sum_before; /* sum of the iterates' weights including and excluding this step */
-    double weight;                /* coefficient of z in this step's x */
+    /* including and excluding this step: sum of the iterates' weights, EMA-Nesterov: largest lr; coefficient of z in this
+     * step's x, EMA-Nesterov: of m in y */
+    double sum, sum_before, weight, weight_before;
     bool is_eval;
 };
 
@@ -39,8 +40,8 @@ struct lt_averaging {
 
 static lt_status check_decay_of_y(const lt_optim *o, const lt_averaging_config *c)
 {
-    if (c->decay_of_y && c->kind == LT_AVERAGING_TAIL)
-        return lt_fail(LT_E_ARG, "%s: decay_of_y has no effect with tail averaging, where y is z",
+    if (c->decay_of_y && c->kind > LT_AVERAGING_PRIMAL)
+        return lt_fail(LT_E_ARG, "%s: decay_of_y needs schedule-free or primal averaging",
                        o->ops->name);
     if (c->decay_of_y && !o->ops->decay_is_apart)
         return lt_fail(LT_E_UNSUPPORTED,
@@ -55,13 +56,30 @@ static lt_status check_decay_of_y(const lt_optim *o, const lt_averaging_config *
     return LT_OK;
 }
 
+static lt_status check_lookahead(const char *name, const lt_averaging_config *c)
+{
+    if (!(c->lookahead >= 0 && isfinite(c->lookahead)))
+        return lt_fail(LT_E_ARG, "%s: lookahead %g is not a number >= 0", name, c->lookahead);
+    if (!(c->lookahead_decay >= 0 && c->lookahead_decay < 1))
+        return lt_fail(LT_E_ARG, "%s: lookahead_decay %g is not in [0,1)", name,
+                       c->lookahead_decay);
+    if (c->lookahead_start < 1)
+        return lt_fail(LT_E_ARG, "%s: lookahead_start %" PRId64 " is not >= 1", name,
+                       c->lookahead_start);
+    return !c->lookahead_end || c->lookahead_end > c->lookahead_start
+               ? LT_OK
+               : lt_fail(LT_E_ARG,
+                         "%s: lookahead_end %" PRId64 " is not above lookahead_start %" PRId64,
+                         name, c->lookahead_end, c->lookahead_start);
+}
+
 static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c)
 {
     const char *name = o->ops->name;
     if (o->averaging || o->attempt)
         return lt_fail(LT_E_ARG, "%s: weight averaging must be enabled once, before the first step",
                        name);
-    if (c->kind < LT_AVERAGING_SCHEDULE_FREE || c->kind > LT_AVERAGING_TAIL)
+    if (c->kind < LT_AVERAGING_SCHEDULE_FREE || c->kind > LT_AVERAGING_EMA_NESTEROV)
         return lt_fail(LT_E_ARG, "%s: invalid weight averaging kind %d", name, (int)c->kind);
     if (!(c->train_interp_coeff > 0 && c->train_interp_coeff <= 1))
         return lt_fail(LT_E_ARG, "%s: train_interp_coeff %g is not in (0,1]", name,
@@ -74,12 +92,18 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
                        c->eval_coeff_lr_power);
     if (c->tail_start < 1)
         return lt_fail(LT_E_ARG, "%s: tail_start %" PRId64 " is not >= 1", name, c->tail_start);
+    LT_TRY(check_lookahead(name, c));
     LT_TRY(check_decay_of_y(o, c));
     if (o->shard && o->shard->values)
         return lt_fail(LT_E_UNSUPPORTED, "%s: weight averaging does not support sharded parameters",
                        name);
     LT_TRY(lt_optim_require_kernel(o, o->device->backend->lerp != NULL, "lerp"));
     return lt_optim_require_kernel(o, o->device->backend->vec != NULL, "vec");
+}
+
+static bool looks_ahead(const struct lt_averaging *a)
+{
+    return a->config.kind == LT_AVERAGING_EMA_NESTEROV;
 }
 
 static lt_status make_iterates(struct lt_averaging *a, lt_param *param)
@@ -89,7 +113,7 @@ static lt_status make_iterates(struct lt_averaging *a, lt_param *param)
     LT_TRY(lt_tensor_new_like(&a->x[i], param->value, lt_tensor_dtype(param->value)));
     LT_TRY(lt_tensor_new_like(&a->z[i], param->value, lt_tensor_dtype(param->value)));
     LT_TRY(lt_tensor_copy(a->x[i], param->value));
-    return lt_tensor_copy(a->z[i], param->value);
+    return looks_ahead(a) ? LT_OK : lt_tensor_copy(a->z[i], param->value);
 }
 
 static lt_status make_all_iterates(struct lt_averaging *a, const lt_params *params)
@@ -158,6 +182,16 @@ bool lt_averaging_has_fixed_weight(const lt_optim *o)
     return !o->averaging || o->averaging->config.kind == LT_AVERAGING_PRIMAL;
 }
 
+/* Sets the coefficient of m in the y of the next step. */
+static void compute_lookahead(struct lt_averaging *a, const lt_step *step)
+{
+    const lt_averaging_config *c = &a->config;
+    const int64_t next = step->attempt + 1;
+    const bool on = next >= c->lookahead_start && (!c->lookahead_end || next < c->lookahead_end);
+    a->sum = fmax(a->sum, step->lr);
+    a->weight = on && a->sum > 0 ? c->lookahead * step->lr / a->sum : 0;
+}
+
 /* Returns the weight of a step's iterate in a mean. */
 static double weight_of_iterate(const lt_averaging_config *c, const lt_step *step)
 {
@@ -178,6 +212,11 @@ lt_status lt_averaging_compute_weight(lt_optim *o, const lt_step *step)
                        o->ops->name);
     const double weight = weight_of_iterate(&a->config, step);
     a->sum_before = a->sum;
+    a->weight_before = a->weight;
+    if (looks_ahead(a)) {
+        compute_lookahead(a, step);
+        return LT_OK;
+    }
     a->sum += weight;
     a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff
                 : a->sum > 0                          ? weight / a->sum
@@ -187,40 +226,74 @@ lt_status lt_averaging_compute_weight(lt_optim *o, const lt_step *step)
 
 void lt_averaging_undo_weight(lt_optim *o)
 {
-    if (o->averaging)
-        o->averaging->sum = o->averaging->sum_before;
+    struct lt_averaging *a = o->averaging;
+    if (!a)
+        return;
+    a->sum = a->sum_before;
+    a->weight = a->weight_before;
 }
 
 lt_status lt_averaging_begin_update(lt_optim *o)
 {
     const struct lt_averaging *a = o->averaging;
-    for (size_t i = 0; a && i < a->count; i++)
+    for (size_t i = 0; a && !looks_ahead(a) && i < a->count; i++)
         if (a->param[i]->has_grad)
             LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
     return LT_OK;
 }
 
-/* Replaces the values z by y: for all parameters, or for those with a gradient. */
-static lt_status replace_z_by_y(const lt_optim *o, bool all)
+enum { VALUES, X, Z };
+
+static lt_tensor *tensor_of(const struct lt_averaging *a, int which, size_t i)
+{
+    return which == VALUES ? a->param[i]->value : which == X ? a->x[i] : a->z[i];
+}
+
+/* y = alpha from + beta y: of all parameters, or of those with a gradient; scalars: NULL, or those of a step, which may
+ * be skipped. */
+static lt_status combine(const lt_optim *o, int y, double alpha, int from, double beta, bool all,
+                         const lt_scalars *scalars)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     const struct lt_averaging *a = o->averaging;
-    const double mu = a->config.train_interp_coeff;
     size_t count = 0;
-    if (!(mu > 0))
-        return LT_OK;
     for (size_t i = 0; i < a->count; i++) {
         if (!all && !a->param[i]->has_grad)
             continue;
-        lt_tensor_bump_version(a->param[i]->value);
+        lt_tensor_bump_version(tensor_of(a, y, i));
         a->job[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
-                                       .alpha = mu,
-                                       .beta = 1 - mu,
-                                       .a = lt_tensor_view(a->x[i]),
-                                       .y = lt_tensor_view(a->param[i]->value)};
+                                       .alpha = alpha,
+                                       .beta = beta,
+                                       .a = lt_tensor_view(tensor_of(a, from, i)),
+                                       .y = lt_tensor_view(tensor_of(a, y, i))};
     }
-    return count ? be->vec(ctx, a->job, count, NULL) : LT_OK;
+    return count ? be->vec(ctx, a->job, count, scalars) : LT_OK;
+}
+
+/* Replaces the values z by y: for all parameters, or for those with a gradient. */
+static lt_status replace_z_by_y(const lt_optim *o, bool all)
+{
+    const double mu = o->averaging->config.train_interp_coeff;
+    return mu > 0 ? combine(o, VALUES, mu, X, 1 - mu, all, NULL) : LT_OK;
+}
+
+/* Adds the coefficient times m to the values x. */
+static lt_status add_lookahead(const lt_optim *o, const lt_scalars *scalars)
+{
+    const double weight = o->averaging->weight;
+    return weight > 0 ? combine(o, VALUES, weight, Z, 1, true, scalars) : LT_OK;
+}
+
+/* Updates m and x by the change from x to the values, unless the step is skipped, and switches these to y. */
+static lt_status look_ahead(const lt_optim *o)
+{
+    const double gamma = o->averaging->config.lookahead_decay;
+    LT_TRY(combine(o, X, 1, VALUES, -1, false, o->scalars)); /* the change */
+    LT_TRY(combine(o, Z, 1 - gamma, X, gamma, false, o->scalars));
+    LT_TRY(combine(o, X, 1, VALUES, 0, false, o->scalars));
+    LT_TRY(combine(o, VALUES, 1, X, 0, true, o->scalars)); /* without a gradient: from y */
+    return add_lookahead(o, o->scalars);
 }
 
 /* Decays the values z by share * iterate, unless the step is skipped; iterate: x or z before the step. */
@@ -257,6 +330,8 @@ lt_status lt_averaging_end_update(lt_optim *o)
     const struct lt_averaging *a = o->averaging;
     if (!a)
         return LT_OK;
+    if (looks_ahead(a))
+        return look_ahead(o);
     LT_TRY(decay_iterates(o, a->config.train_interp_coeff, a->x));
     LT_TRY(decay_iterates(o, 1 - a->config.train_interp_coeff, a->z));
     for (size_t i = 0; i < a->count; i++)
@@ -286,10 +361,11 @@ lt_status lt_optim_train(lt_optim *o)
         return LT_OK;
     for (size_t i = 0; i < a->count; i++) {
         LT_TRY(lt_tensor_copy(a->x[i], a->param[i]->value)); /* a checkpoint may have been loaded */
-        LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
+        if (!looks_ahead(a))
+            LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
     }
     a->is_eval = false;
-    return replace_z_by_y(o, true);
+    return looks_ahead(a) ? add_lookahead(o, NULL) : replace_z_by_y(o, true);
 }
 
 bool lt_optim_is_eval(const lt_optim *o)
@@ -304,10 +380,19 @@ bool lt_optim_is_averaged(const lt_optim *o)
 
 /* --- Checkpoints --- */
 
+/* Visits a double as an integer with its bits, as checkpoints store numbers as integers. */
+static lt_status visit_double(const lt_state_visitor *visitor, const char *name, double *value)
+{
+    int64_t bits;
+    memcpy(&bits, value, sizeof bits);
+    LT_TRY(visitor->number(visitor->context, name, &bits));
+    memcpy(value, &bits, sizeof bits);
+    return LT_OK;
+}
+
 lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
 {
     struct lt_averaging *a = o->averaging;
-    int64_t bits;
     if (!a)
         return LT_OK;
     if (!a->is_eval)
@@ -315,10 +400,8 @@ lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
                        "%s: save while the parameters hold the training weights: call "
                        "lt_optim_eval() first",
                        o->ops->name);
-    memcpy(&bits, &a->sum, sizeof bits); /* checkpoints store numbers as integers */
-    LT_TRY(visitor->number(visitor->context, "lr_sum_bits", &bits));
-    memcpy(&a->sum, &bits, sizeof bits);
-    return LT_OK;
+    LT_TRY(visit_double(visitor, "lr_sum_bits", &a->sum));
+    return looks_ahead(a) ? visit_double(visitor, "lookahead_bits", &a->weight) : LT_OK;
 }
 
 lt_status lt_optim_visit_iterates(lt_optim *o, lt_state_visitor *visitor)

@@ -1,10 +1,10 @@
 /* Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023 (arXiv 2302.06675), algorithm 2. Its
  * batches and workspace are those of trust.h, without ratios. */
 
+#include "lather/lion.h"
+
 #include "optim/slots.h"
 #include "trust.h"
-
-#include "lather/lion.h"
 
 #include <math.h>
 

@@ -380,7 +380,10 @@ static lt_status check_noise(const arguments *a)
 static lt_status check_coefficients(const lt_averaging_config *c)
 {
     const lt_averaging_config usual = LT_AVERAGING_DEFAULTS;
-    const bool interpolates = c->kind && c->kind != LT_AVERAGING_TAIL;
+    const bool interpolates =
+        c->kind == LT_AVERAGING_SCHEDULE_FREE || c->kind == LT_AVERAGING_PRIMAL;
+    const bool looks_ahead = c->kind == LT_AVERAGING_EMA_NESTEROV;
+    static const char nesterov[] = "iterate-averaging ema-nesterov";
     const conflict list[] = {
         {!interpolates && fabs(c->train_interp_coeff - usual.train_interp_coeff) > 0,
          "train-interp-coeff", "iterate-averaging schedule-free or primal"},
@@ -389,10 +392,14 @@ static lt_status check_coefficients(const lt_averaging_config *c)
         {c->kind != LT_AVERAGING_SCHEDULE_FREE
              && fabs(c->eval_coeff_lr_power - usual.eval_coeff_lr_power) > 0,
          "eval-coeff-lr-power", "iterate-averaging schedule-free"},
-        {!interpolates && c->decay_of_y, "decay-of-y",
-         "iterate-averaging schedule-free or primal"},
+        {!interpolates && c->decay_of_y, "decay-of-y", "iterate-averaging schedule-free or primal"},
         {c->kind != LT_AVERAGING_TAIL && c->tail_start != usual.tail_start, "tail-start",
          "iterate-averaging tail"},
+        {!looks_ahead && fabs(c->lookahead - usual.lookahead) > 0, "lookahead", nesterov},
+        {!looks_ahead && fabs(c->lookahead_decay - usual.lookahead_decay) > 0, "lookahead-decay",
+         nesterov},
+        {!looks_ahead && c->lookahead_start != usual.lookahead_start, "lookahead-start", nesterov},
+        {!looks_ahead && c->lookahead_end != usual.lookahead_end, "lookahead-end", nesterov},
     };
     return reject_without("", list, COUNT(list));
 }

@@ -43,11 +43,15 @@ lt_option_table lt_reproducible_option_table(training_options *o)
 #undef OF
 #define OF lt_averaging_config
 static const lt_option averaging_rows[] = {
-{"Optimizer", PICK("iterate-averaging", kind, "off|schedule-free|primal|tail"), .common = true, .help = "take gradients at one sequence of weights, evaluate and save an average of iterates; schedule-free: of all, with --sched constant; primal: an exponential one; with either, momentum and beta1 are best 0; tail: mean of the last ones, training as without"},
+{"Optimizer", PICK("iterate-averaging", kind, "off|schedule-free|primal|tail|ema-nesterov"), .common = true, .help = "take gradients at one sequence of weights, evaluate and save an average of iterates; schedule-free: of all, with --sched constant; primal: an exponential one; with either, momentum and beta1 are best 0; tail: mean of the last ones, training as without; ema-nesterov: evaluate the iterates, gradients ahead of them"},
 {"Optimizer", NUM("train-interp-coeff", train_interp_coeff, 1e-6, 1), .value = "0.8", .through = "opt-kwargs", .help = "fraction of the average in the weights at which gradients are taken; the rest is the last iterate"},
 {"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .through = "opt-kwargs", .help = "primal: fraction of the previous average in the new one"},
 {"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .help = "schedule-free: weight of an iterate, as this power of its learning rate, so that warm-up counts less"},
 {"Optimizer", INT("tail-start", tail_start, 1, MANY), .value = "1", .through = "opt-kwargs", .help = "tail: first step whose weights are averaged"},
+{"Optimizer", NUM("lookahead", lookahead, 0, 1000), .value = "0.5", .through = "opt-kwargs", .help = "ema-nesterov: distance of the weights at which gradients are taken, in moving averages of changes, at the highest learning rate; scaled with it"},
+{"Optimizer", NUM("lookahead-decay", lookahead_decay, 0, 1), .below = true, .value = "0.99", .through = "opt-kwargs", .help = "ema-nesterov: decay rate of the moving average of changes"},
+{"Optimizer", INT("lookahead-start", lookahead_start, 1, MANY), .value = "1", .through = "opt-kwargs", .help = "ema-nesterov: first step with a lookahead"},
+{"Optimizer", INT("lookahead-end", lookahead_end, 0, MANY), .value = "0", .through = "opt-kwargs", .help = "ema-nesterov: first step after those with a lookahead, above lookahead-start; 0: none"},
 {"Optimizer", BOOL("decay-of-y", decay_of_y), .through = "opt-kwargs", .help = "adamw, sgd without momentum: apply weight decay to the weights at which gradients are taken, as schedulefree's optimizers do, instead of the last iterate"},
 };
 OPTION_TABLE(lt_averaging_option_table, lt_averaging_config, averaging_rows)
