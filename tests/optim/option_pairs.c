@@ -172,6 +172,7 @@ static void list_settings(table *t)
     add(t, "iterate_averaging", "ema-nesterov")->averaging = LT_AVERAGING_EMA_NESTEROV;
     add(t, "cautious_mask", "true")->cautious.mask = true;
     add(t, "cautious_weight_decay", "true")->cautious.decay = true;
+    add(t, "hyperball", "true")->cautious.hyperball = true;
     add(t, "state_dtype", "bf16")->state = LT_STATE_BF16;
     add(t, "state_dtype", "int8")->state = LT_STATE_INT8;
     add(t, "dtype", "float64")->f64 = true;
@@ -265,8 +266,9 @@ static lt_status make_optim(run *r, const lt_optim_family *f, const setting *con
     lt_cautious_config cautious = {0};
     for (int i = 0; i < count; i++)
         cautious = (lt_cautious_config){cautious.mask || set[i]->cautious.mask,
-                                        cautious.decay || set[i]->cautious.decay};
-    if (cautious.mask || cautious.decay)
+                                        cautious.decay || set[i]->cautious.decay,
+                                        cautious.hyperball || set[i]->cautious.hyperball};
+    if (cautious.mask || cautious.decay || cautious.hyperball)
         LT_TRY(lt_optim_start_cautious(r->optim, &cautious));
     for (int i = 0; i < count; i++) {
         lt_averaging_config c = LT_AVERAGING_DEFAULTS;

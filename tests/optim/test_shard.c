@@ -66,13 +66,24 @@ static lt_status make_averaged_shampoo(lt_optim **out, const lt_params *params)
 static lt_status make_cautious_adamw(lt_optim **out, const lt_params *params)
 {
     LT_TRY(make_adamw(out, params));
-    return lt_optim_start_cautious(*out, &(lt_cautious_config){true, true});
+    return lt_optim_start_cautious(*out, &(lt_cautious_config){.mask = true, .decay = true});
+}
+
+static lt_status make_hyperball(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(make_adamw(out, params));
+    return lt_optim_start_cautious(*out, &(lt_cautious_config){.mask = true, .hyperball = true});
+}
+
+static lt_status make_ahead_adam(lt_optim **out, const lt_params *params)
+{
+    return average(make_adam(out, params), out, params, LT_AVERAGING_EMA_NESTEROV);
 }
 
 static lt_status make_cautious_shampoo(lt_optim **out, const lt_params *params)
 {
     LT_TRY(make_shampoo(out, params));
-    return lt_optim_start_cautious(*out, &(lt_cautious_config){true, true});
+    return lt_optim_start_cautious(*out, &(lt_cautious_config){.mask = true, .decay = true});
 }
 
 static lt_status make_normuon(lt_optim **out, const lt_params *params)
@@ -159,7 +170,9 @@ static const row rows[] = {
     {.name = "normuon, joined parts", .make = make_normuon_of_parts},
     {.name = "adamw, cautious", .make = make_cautious_adamw},
     {.name = "shampoo, cautious, in f64", .make = make_cautious_shampoo, .f64 = true},
+    {.name = "adamw, hyperball", .make = make_hyperball},
     {.name = "adam, averaged", .make = make_averaged_adam},
+    {.name = "adam, ema-nesterov", .make = make_ahead_adam},
     {.name = "shampoo, averaged, in f64", .make = make_averaged_shampoo, .f64 = true},
     {.name = "shampoo, averaged, parameters in bf16",
      .make = make_averaged_shampoo,

@@ -109,6 +109,12 @@ FIRST_ORDER = {
                                     "adamw_params": "^(m|1|c.*)$", "adamw_lr_scale": 0.3},
     "lars, cautious decay": {"optim": "lars", "lr": 1.0, "weight_decay": 0.1, "momentum": 0.9, "cautious_weight_decay": True},
     "lamb, cautious": {"optim": "lamb", "lr": 0.01, "weight_decay": 0.5, "cautious_mask": True, "cautious_weight_decay": True},
+    "adamw, hyperball": {"optim": "adamw", "lr": 0.02, "hyperball": True, "lr_schedule": "ramp"},
+    "sgd, hyperball, cautious mask, primal": {"optim": "sgd", "lr": 0.02, "momentum": 0.9, "hyperball": True, "cautious_mask": True,
+                                              "iterate_averaging": "primal"},
+    "muon, hyperball, ema-nesterov": {"optim": "muon", "lr": 0.02, "hyperball": True, "iterate_averaging": "ema-nesterov",
+                                      "adamw_params": "^(m|1|c.*)$", "adamw_lr_scale": 0.3},
+    "shampoo, hyperball": shampoo(hyperball=True, grafting="adam"),
     "lamb, schedule-free, powers": {"optim": "lamb", "lr": 0.01, "iterate_averaging": "schedule-free", "eval_coeff_lr_power": 1.0,
                                     "lr_schedule": "ramp"},
 }

@@ -77,6 +77,7 @@ static const lt_optim_field common[] = {
     {"lookahead_end", LT_FIELD_COUNT, AT(averaging.lookahead_end)},
     {"cautious_mask", LT_FIELD_FLAG, AT(cautious.mask)},
     {"cautious_weight_decay", LT_FIELD_FLAG, AT(cautious.decay)},
+    {"hyperball", LT_FIELD_FLAG, AT(cautious.hyperball)},
     {"decay_of_y", LT_FIELD_FLAG, AT(averaging.decay_of_y)},
 };
 #undef AT
@@ -186,7 +187,8 @@ lt_status lt_optim_config_make(lt_optim **out, const lt_optim_config *config,
 {
     lt_optim *o = NULL;
     LT_TRY(config->family->make(&o, params, config->settings, config->lr));
-    const bool cautious = config->cautious.mask || config->cautious.decay;
+    const lt_cautious_config *c = &config->cautious;
+    const bool cautious = c->mask || c->decay || c->hyperball;
     lt_status st = cautious ? lt_optim_start_cautious(o, &config->cautious) : LT_OK;
     if (!st && config->averaging.kind)
         st = lt_optim_start_averaging(o, params, &config->averaging);

@@ -1,4 +1,4 @@
-/* Cautious updates and weight decay: lather/cautious.h. All by vector kernels, parameter by parameter: a sign s in
+/* Cautious updates and weight decay, Hyperball: lather/cautious.h. All by vector kernels, parameter by parameter: a sign s in
  * {-1,0,1} becomes the mask (s^2 + s) / 2 of s > 0, or 1 - (s^2 - s) / 2 of s >= 0, and the number of ones in a mask is the
  * square of its norm, exactly. */
 
@@ -10,6 +10,7 @@
 #include "tensor/tensor.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { U, MASK, OTHER, SCRATCHES };
 
@@ -17,6 +18,7 @@ struct lt_cautious {
     lt_cautious_config config;
     lt_tensor **before; /* copy of each slot's value */
     double *decay;      /* weight decay per lr that the optimizer no longer applies */
+    double *radius;     /* norm that hyperball keeps; 0: none */
     lt_tensor *scratch[SCRATCHES];
     lt_tensor *one, *unit, *norm; /* [1] of 1, f64 [1] of 1, f64 [1] */
 };
@@ -29,6 +31,12 @@ static lt_status take_decay(lt_optim *o, size_t i)
     struct lt_cautious *c = o->cautious;
     lt_slot *slot = &o->slot[i];
     const double factor = o->ops->decay_lr ? o->ops->decay_lr(o, slot) : 1;
+    if (c->radius[i] > 0) {
+        slot->weight_decay = 0;
+        return LT_OK;
+    }
+    if (!c->config.mask && !c->config.decay)
+        return LT_OK;
     const bool apart = (o->ops->decay_is_apart || o->ops->decay_lr) && !isnan(factor);
     if (!(slot->weight_decay > 0) || (!c->config.decay && !apart))
         return LT_OK;
@@ -40,18 +48,32 @@ static lt_status take_decay(lt_optim *o, size_t i)
     return LT_OK;
 }
 
+/* Measures a weight's norm. Waits for the device. */
+static lt_status measure_radius(lt_optim *o, size_t i)
+{
+    struct lt_cautious *c = o->cautious;
+    const lt_view value = lt_tensor_view(o->slot[i].param->value), out = lt_tensor_view(c->norm);
+    if (!c->config.hyperball || value.shape.ndim < 2)
+        return LT_OK;
+    LT_TRY(o->device->backend->frobenius(o->device->ctx, &value, 1, &out));
+    return lt_optim_read_device_scalar(o, &out, &c->radius[i]);
+}
+
 static lt_status make_copies(lt_optim *o)
 {
     struct lt_cautious *c = o->cautious;
     int64_t most = 0;
     c->before = lt_alloc(o->count, sizeof(lt_tensor *));
     c->decay = lt_alloc(o->count, sizeof *c->decay);
-    if (!c->before || !c->decay)
+    c->radius = lt_alloc(o->count, sizeof *c->radius);
+    if (!c->before || !c->decay || !c->radius)
         return LT_E_NOMEM;
+    LT_TRY(lt_tensor_new(&c->norm, o->device, LT_F64, LT_SHAPE(1)));
     for (size_t i = 0; i < o->count; i++) {
         const lt_tensor *value = o->slot[i].param->value;
         most = lt_tensor_count(value) > most ? lt_tensor_count(value) : most;
         LT_TRY(lt_tensor_new_like(&c->before[i], value, lt_tensor_dtype(value)));
+        LT_TRY(measure_radius(o, i));
         LT_TRY(take_decay(o, i));
     }
     const lt_dtype dtype = lt_device_master_dtype(o->device);
@@ -59,7 +81,6 @@ static lt_status make_copies(lt_optim *o)
         LT_TRY(lt_tensor_new(&c->scratch[k], o->device, dtype, LT_SHAPE(most + 1)));
     LT_TRY(lt_tensor_new(&c->one, o->device, dtype, LT_SHAPE(1)));
     LT_TRY(lt_tensor_new(&c->unit, o->device, LT_F64, LT_SHAPE(1)));
-    LT_TRY(lt_tensor_new(&c->norm, o->device, LT_F64, LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(c->one, 1));
     return lt_tensor_fill(c->unit, 1);
 }
@@ -70,6 +91,11 @@ lt_status lt_optim_start_cautious(lt_optim *o, const lt_cautious_config *config)
         return lt_fail(LT_E_ARG,
                        "%s: cautious updates must be enabled once, before the first step and "
                        "before the state is sharded",
+                       o->ops->name);
+    if (config->hyperball && config->decay)
+        return lt_fail(LT_E_ARG,
+                       "%s: hyperball replaces weight decay: not with "
+                       "cautious_weight_decay",
                        o->ops->name);
     LT_TRY(lt_optim_require_kernel(o, o->device->backend->vec != NULL, "vec"));
     LT_TRY(lt_optim_require_kernel(o, o->device->backend->frobenius != NULL, "frobenius"));
@@ -97,6 +123,7 @@ void lt_cautious_free(lt_optim *o)
     lt_tensor_free(&c->norm);
     lt_free(c->before);
     lt_free(c->decay);
+    lt_free(c->radius);
     lt_free(c);
     o->cautious = NULL;
 }
@@ -104,6 +131,20 @@ void lt_cautious_free(lt_optim *o)
 bool lt_optim_slot_decays(const lt_optim *o, const lt_slot *slot)
 {
     return slot->weight_decay > 0 || (o->cautious && o->cautious->decay[slot - o->slot] > 0);
+}
+
+lt_status lt_cautious_visit(const lt_optim *o, const lt_state_visitor *visitor)
+{
+    for (size_t i = 0; o->cautious && i < o->count; i++) {
+        double *radius = &o->cautious->radius[i];
+        int64_t bits; /* checkpoints store numbers as integers */
+        if (!(*radius > 0))
+            continue;
+        memcpy(&bits, radius, sizeof bits);
+        LT_TRY(lt_optim_visit_counter(visitor, "radius_bits", o->slot[i].param->name, &bits));
+        memcpy(radius, &bits, sizeof bits);
+    }
+    return LT_OK;
 }
 
 /* --- A step --- */
@@ -218,6 +259,29 @@ static void apply_decay(update *u)
     run(u, job);
 }
 
+/* y = length N(x) + beta y; lr: the length is multiplied by it. */
+static void add_normalized(update *u, lt_view y, double beta, lt_view x, double length, bool lr)
+{
+    const struct lt_cautious *c = u->o->cautious;
+    const lt_view out = lt_tensor_view(c->norm);
+    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = length, .beta = beta, .a = x, .y = y};
+    job.factor.lr = lr;
+    job.factor.over = lt_tensor_view(c->unit).data;
+    job.factor.under = out.data;
+    if (!u->status)
+        u->status = u->o->device->backend->frobenius(u->o->device->ctx, &x, 1, &out);
+    run(u, job);
+}
+
+/* value = R N(before - lr lr_scale R N(U)) */
+static void project_to_ball(update *u, double radius, double lr_scale)
+{
+    compute_difference(u);
+    axpby(u, u->value, 1, u->before, 0);
+    add_normalized(u, u->value, 1, u->scratch[U], -radius * lr_scale, true);
+    add_normalized(u, u->value, 0, u->value, radius, false);
+}
+
 static lt_status change_update(const lt_optim *o, size_t i)
 {
     const struct lt_cautious *c = o->cautious;
@@ -238,7 +302,9 @@ static lt_status change_update(const lt_optim *o, size_t i)
         compute_difference(&u);
         apply_mask(&u);
     }
-    if (u.decay > 0)
+    if (c->radius[i] > 0)
+        project_to_ball(&u, c->radius[i], o->slot[i].lr_scale);
+    else if (u.decay > 0)
         apply_decay(&u);
     lt_tensor_bump_version(p->value);
     return u.status;

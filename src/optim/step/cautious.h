@@ -11,6 +11,8 @@
 /* Copies the parameters before an update (begin) and changes the update (end), unless it is skipped. */
 LT_MUST_CHECK lt_status lt_cautious_begin_update(lt_optim *o);
 LT_MUST_CHECK lt_status lt_cautious_end_update(lt_optim *o);
+/* Passes Hyperball's norms to the visitor, for a checkpoint. */
+LT_MUST_CHECK lt_status lt_cautious_visit(const lt_optim *o, const lt_state_visitor *visitor);
 void lt_cautious_free(lt_optim *o);
 
 #endif

@@ -218,6 +218,7 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     LT_TRY(visitor->number(visitor->context, "applied", &s.applied));
     LT_TRY(be->copy(ctx, optim->scalars, &s, sizeof s, LT_COPY_IN));
     LT_TRY(lt_averaging_visit(optim, visitor));
+    LT_TRY(lt_cautious_visit(optim, visitor));
     for (size_t i = 0; i < optim->count; i++)
         LT_TRY(visit_slot(optim, &optim->slot[i], visitor));
     LT_TRY(lt_optim_convert_counts(optim, s.applied, true));

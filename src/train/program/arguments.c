@@ -436,9 +436,14 @@ static lt_status check_cautious(const arguments *a)
         {lt_mesh_flag_is_on(&a->ranks), "tensor-parallel", "each rank needs whole parameters"},
     };
     const conflict decay_of_y = {a->averaging.decay_of_y, "decay-of-y", "it decays z"};
-    if (!c->mask && !c->decay)
+    const conflict decay = {c->hyperball && c->decay, "cautious-weight-decay",
+                            "weights of constant norm do not decay"};
+    if (!c->mask && !c->decay && !c->hyperball)
         return LT_OK;
-    const char *flag = c->mask ? "cautious-mask" : "cautious-weight-decay";
+    const char *flag = c->hyperball ? "hyperball"
+                       : c->mask    ? "cautious-mask"
+                                    : "cautious-weight-decay";
+    LT_TRY(reject_together_with(flag, &decay, 1));
     LT_TRY(reject_together_with(flag, &decay_of_y, 1));
     return reject_together_with(flag, list, COUNT(list));
 }

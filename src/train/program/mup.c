@@ -64,6 +64,9 @@ static lt_status check_flags(const lt_trainer *t)
                        t->line.choice.family->name);
     if (t->ranks.mesh)
         return lt_fail(LT_E_ARG, "--mup cannot be combined with --tensor-parallel");
+    if (a->cautious.hyperball)
+        return lt_fail(LT_E_ARG, "--mup and --opt-kwargs hyperball=true contradict each other: "
+                                 "hyperball's rates do not depend on the size of updates");
     return a->weights
                ? lt_fail(LT_E_ARG, "--mup scales initial values, but --weights replaces them")
                : LT_OK;

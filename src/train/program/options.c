@@ -61,6 +61,7 @@ OPTION_TABLE(lt_averaging_option_table, lt_averaging_config, averaging_rows)
 static const lt_option cautious_rows[] = {
 {"Optimizer", BOOL("cautious-mask", mask), .through = "opt-kwargs", .help = "leave out elements of an update whose sign is not the gradient's, and scale the others up by their share (arXiv 2411.16085)"},
 {"Optimizer", BOOL("cautious-weight-decay", decay), .through = "opt-kwargs", .help = "decoupled weight decay, in place of the optimizer's own, of elements that the update does not move away from zero (arXiv 2510.12402)"},
+{"Optimizer", BOOL("hyperball", hyperball), .through = "opt-kwargs", .help = "weights of two or more dimensions keep the norm that they start with, without weight decay; --lr is the length of an update relative to it (arXiv 2606.16899)"},
 };
 OPTION_TABLE(lt_cautious_option_table, lt_cautious_config, cautious_rows)
 

@@ -383,7 +383,7 @@ lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arg
     LT_TRY(r->mesh ? make_mesh_optimizer(s, optim, &params, a, r)
                    : lt_trainer_open_optimizer(optim, a, params, r->rank));
     LT_TRY(lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups));
-    if (a->cautious.mask || a->cautious.decay)
+    if (a->cautious.mask || a->cautious.decay || a->cautious.hyperball)
         LT_TRY(lt_optim_start_cautious(*optim, &a->cautious));
     return shard_optimizer_state(s, *optim, a, r, m->tape);
 }
