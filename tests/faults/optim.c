@@ -55,7 +55,8 @@ SHAMPOO(diagonals, c.on_failure = LT_ON_FAILURE_DIAGONAL; c.tolerated_failures =
 static lt_status make_cautious(lt_optim **out, const lt_params *params)
 {
     LT_TRY(lt_optim_adam(out, params, &(lt_adam_config){.weight_decay = 0.1}));
-    lt_status st = lt_optim_start_cautious(*out, &(lt_cautious_config){.mask = true, .decay = true});
+    lt_status st =
+        lt_optim_start_cautious(*out, &(lt_cautious_config){.mask = true, .decay = true});
     if (st)
         lt_optim_free(out);
     return st;

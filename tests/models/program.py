@@ -325,6 +325,9 @@ def batch_norm_statistics_are_recomputed_for_averaged_weights(cwd):
     fails(*NOISE, *SMALL, "--opt-kwargs", "tail-start=3", cwd=cwd, says="--tail-start: needs --iterate-averaging tail", code=USAGE)
     fails(*flags, "--iterate-averaging", "tail", "--opt-kwargs", "train-interp-coeff=0.5", cwd=cwd, code=USAGE,
           says="--train-interp-coeff: needs --iterate-averaging schedule-free or primal")
+    fails(*NOISE, *SMALL, "--opt-kwargs", "hyperball=true", "--opt-kwargs", "cautious-weight-decay=true", cwd=cwd, code=USAGE,
+          says="--cautious-weight-decay and --hyperball contradict each other")
+    fails(*NOISE, *SMALL, "--opt-kwargs", "lookahead-end=3", cwd=cwd, says="--lookahead-end: needs --iterate-averaging ema-nesterov", code=USAGE)
     fails(*NOISE, *SMALL, "--update-bn", "3", cwd=cwd, says="--update-bn: needs --iterate-averaging", code=USAGE)
     fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--update-bn and --ema-decay contradict", code=USAGE)
 

@@ -4,6 +4,7 @@
 
 #include "fixture.h"
 
+#include "lather/adafactor.h"
 #include "lather/layerwise.h"
 #include "lather/lion.h"
 #include "lather/muon.h"
@@ -73,6 +74,13 @@ static inline lt_status make_lion(lt_optim **out, const lt_params *params)
     lt_lion_config c = LT_LION_DEFAULTS;
     c.weight_decay = 0.01;
     return lt_optim_lion(out, params, &c);
+}
+
+static inline lt_status make_adafactor(lt_optim **out, const lt_params *params)
+{
+    lt_adafactor_config c = LT_ADAFACTOR_DEFAULTS;
+    c.weight_decay = 0.01;
+    return lt_optim_adafactor(out, params, &c);
 }
 
 static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
@@ -167,6 +175,7 @@ static const maker makers[] = {
     {"lars", make_lars},
     {"lamb", make_lamb},
     {"lion", make_lion},
+    {"adafactor", make_adafactor},
     {"shampoo", make_shampoo},
     {"corrected", make_corrected},
     {"eigendecomposed", make_eigendecomposed},

@@ -8,6 +8,8 @@
  * other one; and presets, weight averaging, dtypes of state and device. A setting is ignored where a run with it has the
  * weights of every step, and the bytes of state, of a run without it. */
 
+#include "option_pairs.h"
+
 #include "base/options/options.h"
 #include "fixture.h"
 #include "optim/registry/field.h"
@@ -54,28 +56,6 @@ typedef struct table {
 } table;
 
 /* --- Settings --- */
-
-/* Values of fields whose type does not tell one, or where that of the type would change nothing here. */
-static const char *const values[][2] = {
-    {"inverse_exponent", "0.4"},
-    {"ignored_basis_change_dims", "2:0"},
-    {"newton_schulz_coefficients", "3,-3.2,1.2"},
-    {"split", "qkv"},
-    {"one_sided", "wte"},
-    {"diagonal", "wte"},
-    {"adamw_params", "^m"},
-    {"start_preconditioning_step", "4"},
-    {"precondition_frequency", "3"},
-    {"factor_frequency", "2"},
-    {"target_dimensionality", "2"},
-    {"beta3", "0.5"},
-    {"solver_tolerance", "1e-4"},
-    {"solver_order", "4"},
-};
-
-/* Settings of time, memory and errors: they change no weight where nothing fails. */
-static const char *const no_effect[] = {"tolerated_failures", "shampoo_on_failure",
-                                        "refresh_threads"};
 
 static bool has_no_effect(const char *field)
 {
@@ -147,10 +127,10 @@ static void add_by_type(table *t, const lt_optim_field *f)
 static void add_field(table *t, const lt_optim_field *f)
 {
     bool by_type = true;
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        if (!strcmp(values[i][0], f->name)) {
+    for (size_t i = 0; i < sizeof field_values / sizeof *field_values; i++)
+        if (!strcmp(field_values[i][0], f->name)) {
             by_type = false;
-            add_flag(t, f, values[i][1]);
+            add_flag(t, f, field_values[i][1]);
         }
     if (!strcmp(f->name, "epsilon") && t->family->presets > 1) /* Shampoo */
         add_flag(t, f, "0");
@@ -330,24 +310,6 @@ static result run_with(const lt_optim_family *f, const setting *const *set, int 
 }
 
 /* --- Pairs --- */
-
-/* Pairs of which one setting has no effect for a reason in the formulas. */
-static const struct {
-    const char *setting, *with, *reason;
-} reasons[] = {
-    {"epsilon_rule", "preconditioner=eigenvalue_corrected", "damping changes no eigenvector"},
-    {"epsilon", "epsilon_rule=pseudo_inverse", "a pseudo-inverse adds none"},
-    {"one_sided", "large_dims", "the longer dimension of wte is whole with either"},
-    {"epsilon_rule", "preset=soap", "damping changes no eigenvector"},
-    {"merge_order", "preconditioner=sign", "signs do not depend on a block's shape"},
-    {"target_dimensionality", "preconditioner=sign", "signs do not depend on a block's shape"},
-    {"split", "preset=transformer", "the preset has it"},
-    {"one_sided", "preset=transformer", "the preset has it"},
-    {"one_sided", "diagonal", "a parameter that both match keeps the diagonal"},
-    {"always_adapt", "norm_weight_decay", "with decay of all parameters all adapt"},
-    {"trust_clip", "bias_correction", "the ratios of these steps are below 1"},
-    {"trust_clip", "grad_averaging", "the ratios of these steps are below 1"},
-};
 
 static bool is_setting(const setting *s, const char *text)
 {

@@ -37,6 +37,7 @@ CLOSE = {
     "muon with all matrices": ({"optim": "muon", "lr": 0.02, "adamw_params": "^m$"}, {"optim": "muon", "lr": 0.02}),
     "lars' coefficient off by 1/1000": ({"optim": "lars", "lr": 1.0, "weight_decay": 0.1}, {"optim": "lars", "lr": 1.0, "weight_decay": 0.1, "trust_coefficient": 0.001001}),
     "lamb without its ratio": ({"optim": "lamb", "lr": 0.01, "weight_decay": 0.0, "always_adapt": True}, {"optim": "lamb", "lr": 0.01, "weight_decay": 0.0}),
+    "adafactor's decay off by 1/1000": ({"optim": "adafactor", "lr": 0.05, "beta2_decay": -0.8008}, {"optim": "adafactor", "lr": 0.05}),
     "lion's beta2 is beta1": ({"optim": "lion", "lr": 0.01, "beta2": 0.9}, {"optim": "lion", "lr": 0.01}),
     "a lookahead of one more step": ({"optim": "sgd", "lr": 0.1, "iterate_averaging": "ema-nesterov", "lookahead_end": 9},
                                      {"optim": "sgd", "lr": 0.1, "iterate_averaging": "ema-nesterov", "lookahead_end": 8}),

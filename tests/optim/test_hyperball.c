@@ -5,6 +5,7 @@
 #include "snapshot.h"
 
 #include "lather/cautious.h"
+#include "lather/ext/optim.h"
 
 enum { MATRIX = 12, BIAS = 5, STEPS = 5 };
 static const double lr = 0.05;

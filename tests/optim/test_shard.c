@@ -182,6 +182,8 @@ static const row rows[] = {
     {.name = "lars", .make = make_lars},
     {.name = "lamb", .make = make_lamb},
     {.name = "lion", .make = make_lion},
+    {.name = "adafactor", .make = make_adafactor},
+    {.name = "adafactor, in pairs, on cpu", .make = make_adafactor, .group = 2, .kind = "cpu"},
     {.name = "one-sided example", .make = make_one_sided},
     {.name = "one-sided example, by memory, in pairs, on cpu",
      .make = make_one_sided,

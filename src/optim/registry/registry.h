@@ -7,7 +7,8 @@
 /* Built-in optimizers in the order of --optim's choices: NAME stands for the row lt_optim_family_NAME, defined in
  * the optimizer's source. */
 #define LT_OPTIM_FAMILIES(X) \
-    X(sgd) X(adagrad) X(adam) X(adamw) X(shampoo) X(soap) X(muon) X(lars) X(lamb) X(lion)
+    X(sgd)                   \
+    X(adagrad) X(adam) X(adamw) X(shampoo) X(soap) X(muon) X(lars) X(lamb) X(lion) X(adafactor)
 
 #define LT_OPTIM_DECLARE(name) extern const lt_optim_family lt_optim_family_##name;
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)

@@ -10,6 +10,7 @@
  * may be thousands of times the largest element. With LT_EPSILON_PSEUDO_INVERSE the power of a small v is 0;
  * trace scaling multiplies v / c2 by its sum's power. */
 
+#include "optim/host_values.h"
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/root/root.h"
@@ -51,27 +52,14 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static double value_at(const lt_view *v, int64_t i)
-{
-    return v->dtype == LT_F64 ? ((const double *)v->data)[i] : (double)((const float *)v->data)[i];
-}
-
-static void set_value_at(const lt_view *v, int64_t i, double value)
-{
-    if (v->dtype == LT_F64)
-        ((double *)v->data)[i] = value;
-    else
-        ((float *)v->data)[i] = (float)value;
-}
-
 static void scale_by_trace(const lt_shampoo_config *c, const lt_view *v, int64_t count)
 {
     double trace = 0;
     for (int64_t i = 0; i < count; i++)
-        trace += value_at(v, i);
+        trace += lt_value_at(v, i);
     const double factor = lt_root_trace_scale(c, trace);
     for (int64_t i = 0; i < count; i++)
-        set_value_at(v, i, factor * value_at(v, i));
+        lt_set_value_at(v, i, factor * lt_value_at(v, i));
 }
 
 /* Replaces values up to the cutoff by infinity, whose inverse power is 0. */
@@ -80,11 +68,11 @@ static void cut_small_values(const lt_shampoo_config *c, const lt_view *v, int64
     const double machine_eps = v->dtype == LT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     double high = 0;
     for (int64_t i = 0; i < count; i++)
-        high = fmax(high, value_at(v, i));
+        high = fmax(high, lt_value_at(v, i));
     const double cutoff = lt_root_rank_cutoff(c, high, count, machine_eps);
     for (int64_t i = 0; i < count; i++)
-        if (value_at(v, i) <= cutoff)
-            set_value_at(v, i, (double)INFINITY);
+        if (lt_value_at(v, i) <= cutoff)
+            lt_set_value_at(v, i, (double)INFINITY);
 }
 
 bool lt_shampoo_needs_host_diagonal(const lt_shampoo *s)
