@@ -69,7 +69,7 @@ def heads_that_grow_scale_attention(cwd):
 
 
 def bad_input_is_named(cwd):
-    fails(*flags(cwd, 16), "--mup", "8", "--opt-kwargs", "hyperball=true", cwd=cwd, says="--mup and --opt-kwargs hyperball=true", code=ERROR)
+    fails(*flags(cwd, 16), "--mup", "8", "--opt-kwargs", "hyperball=true", cwd=cwd, says="--mup and --opt-kwargs hyperball=true", code=USAGE)
     fails(*flags(cwd, 16), "--mup", "8", "--optim", "lars", cwd=cwd, says="no rule for the learning rate of lars", code=ERROR)
     fails(*flags(cwd, 16), "--mup", "-1", cwd=cwd, says="--mup", code=USAGE)
     if NAME != "train_resnet50":
