@@ -107,7 +107,7 @@ static void a_resumed_run_has_the_same_bits(void **state)
     fixture_close(&f);
     two_params(&f, make_adamw, true);
     for (int i = 0; i < MATRIX; i++)
-        other[i] = i + 1;
+        other[i] = 3;
     put(f.param[0].value, other);
     assert_ok(lt_optim_start_cautious(f.optim, &hyperball));
     f.optim->attempt = 2;
