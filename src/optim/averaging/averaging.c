@@ -210,13 +210,13 @@ lt_status lt_averaging_compute_weight(lt_optim *o, const lt_step *step)
                        "%s: step while the parameters hold the evaluation weights: call "
                        "lt_optim_train() first",
                        o->ops->name);
-    const double weight = weight_of_iterate(&a->config, step);
     a->sum_before = a->sum;
     a->weight_before = a->weight;
     if (looks_ahead(a)) {
         compute_lookahead(a, step);
         return LT_OK;
     }
+    const double weight = weight_of_iterate(&a->config, step);
     a->sum += weight;
     a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff
                 : a->sum > 0                          ? weight / a->sum
