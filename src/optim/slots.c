@@ -103,6 +103,17 @@ lt_status lt_optim_visit_counter(const lt_state_visitor *visitor, const char *na
     return st;
 }
 
+lt_status lt_optim_visit_double(const lt_state_visitor *visitor, const char *name,
+                                const char *param, double *value)
+{
+    int64_t bits;
+    memcpy(&bits, value, sizeof bits);
+    LT_TRY(param ? lt_optim_visit_counter(visitor, name, param, &bits)
+                 : visitor->number(visitor->context, name, &bits));
+    memcpy(value, &bits, sizeof bits);
+    return LT_OK;
+}
+
 void lt_optim_counter_range(const char *name, int64_t attempt, int64_t *low, int64_t *high)
 {
     /* Pending roots are swapped in one interval after the step in which they were due, which is not before the end

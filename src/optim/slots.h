@@ -38,6 +38,9 @@ lt_update_size lt_optim_normalized_size(const lt_optim *self, const lt_slot *slo
 /* Passes a counter to the visitor under the name "NAME.PARAM". */
 lt_status lt_optim_visit_counter(const lt_state_visitor *visitor, const char *name,
                                  const char *param, int64_t *value);
+/* Passes the bits of a double as an integer, as checkpoints store numbers as integers; param NULL: under the name alone. */
+lt_status lt_optim_visit_double(const lt_state_visitor *visitor, const char *name,
+                                const char *param, double *value);
 /* Sets the valid range of a counter of that name after `attempt` attempts, which are below 2^62. */
 void lt_optim_counter_range(const char *name, int64_t attempt, int64_t *low, int64_t *high);
 

@@ -20,7 +20,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 struct lt_averaging {
     lt_averaging_config config;
@@ -380,16 +379,6 @@ bool lt_optim_is_averaged(const lt_optim *o)
 
 /* --- Checkpoints --- */
 
-/* Visits a double as an integer with its bits, as checkpoints store numbers as integers. */
-static lt_status visit_double(const lt_state_visitor *visitor, const char *name, double *value)
-{
-    int64_t bits;
-    memcpy(&bits, value, sizeof bits);
-    LT_TRY(visitor->number(visitor->context, name, &bits));
-    memcpy(value, &bits, sizeof bits);
-    return LT_OK;
-}
-
 lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
 {
     struct lt_averaging *a = o->averaging;
@@ -400,8 +389,9 @@ lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
                        "%s: save while the parameters hold the training weights: call "
                        "lt_optim_eval() first",
                        o->ops->name);
-    LT_TRY(visit_double(visitor, "lr_sum_bits", &a->sum));
-    return looks_ahead(a) ? visit_double(visitor, "lookahead_bits", &a->weight) : LT_OK;
+    LT_TRY(lt_optim_visit_double(visitor, "lr_sum_bits", NULL, &a->sum));
+    return looks_ahead(a) ? lt_optim_visit_double(visitor, "lookahead_bits", NULL, &a->weight)
+                          : LT_OK;
 }
 
 lt_status lt_optim_visit_iterates(lt_optim *o, lt_state_visitor *visitor)

@@ -10,7 +10,6 @@
 #include "tensor/tensor.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { U, MASK, OTHER, SCRATCHES };
 
@@ -137,12 +136,8 @@ lt_status lt_cautious_visit(const lt_optim *o, const lt_state_visitor *visitor)
 {
     for (size_t i = 0; o->cautious && i < o->count; i++) {
         double *radius = &o->cautious->radius[i];
-        int64_t bits; /* checkpoints store numbers as integers */
-        if (!(*radius > 0))
-            continue;
-        memcpy(&bits, radius, sizeof bits);
-        LT_TRY(lt_optim_visit_counter(visitor, "radius_bits", o->slot[i].param->name, &bits));
-        memcpy(radius, &bits, sizeof bits);
+        if (*radius > 0)
+            LT_TRY(lt_optim_visit_double(visitor, "radius_bits", o->slot[i].param->name, radius));
     }
     return LT_OK;
 }
