@@ -1,8 +1,9 @@
 # Stages, rows and their sums, for ./check, which sources this file. A stage is a function; inside it `row` runs
 # one check and `rows` counts a run of test programs.
-# shellcheck shell=bash disable=SC2154,SC2034
+# shellcheck shell=bash disable=SC2154,SC2034,SC2030,SC2031
 
 passed=0 failed=0 skipped=0 stage_seconds=
+logs=$work
 exec 3>&1 # a signal comes while a command's output goes to its log
 
 stage() # NAME FUNCTION
@@ -26,6 +27,32 @@ stage() # NAME FUNCTION
     result="$p $f $s $seconds"
 }
 
+# Runs stages that use one core beside those that follow, until `together`.
+beside() # STAGE FUNCTION [STAGE FUNCTION...]
+{
+    mkdir -p "$work/beside" && rm -f "$work/beside/sums"
+    (
+        trap - INT TERM HUP
+        passed=0 failed=0 skipped=0 stage_seconds='' logs=$work/beside
+        while [ $# -gt 0 ]; do
+            stage "$1" "$2"
+            shift 2
+        done
+        echo "$passed $failed $skipped $stage_seconds" >"$logs/sums"
+    ) >"$work/beside/report" &
+    beside_process=$!
+}
+
+# Waits for the stages of `beside`, prints their lines and adds their counts.
+together()
+{
+    local p=0 f=1 s=0 seconds
+    wait "$beside_process"
+    cat "$work/beside/report"
+    [ ! -f "$work/beside/sums" ] || read -r p f s seconds <"$work/beside/sums"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) stage_seconds="$stage_seconds $seconds"
+}
+
 # A command in the background, so that a signal ends it at once.
 run() # COMMAND...
 {
@@ -35,7 +62,7 @@ run() # COMMAND...
 
 row() # NAME COMMAND...: exit status 0 passes, 77 skips, else fails with the end of its output
 {
-    local name=$1 log=$work/row.log code start=$SECONDS took=
+    local name=$1 log=$logs/row.log code start=$SECONDS took=
     shift
     run "$@" >"$log" 2>&1 </dev/null
     code=$?
@@ -62,7 +89,7 @@ skip() # NAME WHY
 # With $rebuild set, if only to nothing, meson first builds what the chosen tests run.
 rows() # NAME BUILD-DIRECTORY [meson test arguments]: the rows of the test programs
 {
-    local name=$1 dir=$2 log=$work/tests.log p f s
+    local name=$1 dir=$2 log=$logs/tests.log p f s
     shift 2
     rm -f "$dir"/meson-logs/testlog*.json
     run meson test -C "$dir" ${rebuild---no-rebuild} --print-errorlogs "$@" >"$log" 2>&1 </dev/null
@@ -87,7 +114,7 @@ rows() # NAME BUILD-DIRECTORY [meson test arguments]: the rows of the test progr
 
 counted() # NAME COMMAND...: a program that ends with `N passed, N failed[, N skipped]`
 {
-    local name=$1 log=$work/counted.log code line p f s
+    local name=$1 log=$logs/counted.log code line p f s
     shift
     run "$@" >"$log" 2>&1 </dev/null
     code=$?

@@ -309,6 +309,7 @@ def lossy_steps(cwd, name, *more):
     return of, made, truth
 
 
+@full
 def pilots_measure_the_slowdown_of_top_k(cwd):
     """A lossy pilot and a lossless one measure the slowdown; on eight ranks, which are too slow for a pilot, it is a power of the ranks. Never fewer steps."""
     prepare_lossy(cwd)

@@ -325,8 +325,8 @@ def a_removed_folder_is_noticed(cwd):
         os.rename(at(cwd, "run"), at(cwd, "moved"))
 
     def empty():
-        for name in os.listdir(at(cwd, "run")):
-            path = at(cwd, "run", name)
+        paths = [at(cwd, "run", name) for name in os.listdir(at(cwd, "run"))]
+        for path in sorted(paths, key=os.path.isdir):  # files first: their absence stops the run from making folders again
             remove_while_it_grows(path) if os.path.isdir(path) else os.remove(path)
 
     for remove in (delete, move, empty):

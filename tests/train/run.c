@@ -207,7 +207,7 @@ static uint32_t masked(const void *data, size_t bytes)
 static void test_events(void **state)
 {
     (void)state;
-    char path[2 * TEMP_PATH], name[TEMP_PATH] = "";
+    char path[3 * TEMP_PATH], name[TEMP_PATH] = "";
     lt_run *run = open_run(0);
     step(run, 1);
     lt_run_close(&run);
