@@ -27,29 +27,29 @@ stage() # NAME FUNCTION
     result="$p $f $s $seconds"
 }
 
-# Runs stages that use one core beside those that follow, until `together`.
-beside() # STAGE FUNCTION [STAGE FUNCTION...]
+# Runs stages that use one core concurrently with those that follow, until `together`.
+concurrently() # STAGE FUNCTION [STAGE FUNCTION...]
 {
-    mkdir -p "$work/beside" && rm -f "$work/beside/sums"
+    mkdir -p "$work/concurrent" && rm -f "$work/concurrent/sums"
     (
         trap - INT TERM HUP
-        passed=0 failed=0 skipped=0 stage_seconds='' logs=$work/beside
+        passed=0 failed=0 skipped=0 stage_seconds='' logs=$work/concurrent
         while [ $# -gt 0 ]; do
             stage "$1" "$2"
             shift 2
         done
         echo "$passed $failed $skipped $stage_seconds" >"$logs/sums"
-    ) >"$work/beside/report" &
-    beside_process=$!
+    ) >"$work/concurrent/report" &
+    concurrent_stages=$!
 }
 
-# Waits for the stages of `beside`, prints their lines and adds their counts.
+# Waits for the stages of `concurrently`, prints their lines and adds their counts.
 together()
 {
     local p=0 f=1 s=0 seconds
-    wait "$beside_process"
-    cat "$work/beside/report"
-    [ ! -f "$work/beside/sums" ] || read -r p f s seconds <"$work/beside/sums"
+    wait "$concurrent_stages"
+    cat "$work/concurrent/report"
+    [ ! -f "$work/concurrent/sums" ] || read -r p f s seconds <"$work/concurrent/sums"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) stage_seconds="$stage_seconds $seconds"
 }
 
