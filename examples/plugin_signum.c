@@ -82,7 +82,7 @@ static const lt_optim_ops ops = {
 
 static const lt_optim_field fields[] = {
     {"momentum", LT_FIELD_REAL, .offset = offsetof(config, momentum), .high = 1, .below = true,
-     .common = true},
+     .common = true, .in_state = true},
     {"weight_decay", LT_FIELD_REAL, .offset = offsetof(config, weight_decay), .high = HUGE_VAL,
      .common = true},
 };

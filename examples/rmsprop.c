@@ -52,7 +52,7 @@ typedef struct config {
 
 static const lt_optim_field fields[] = {
     {"alpha", LT_FIELD_REAL, .offset = offsetof(config, alpha), .high = 1, .below = true,
-     .help = "decay rate of the mean square"},
+     .in_state = true, .help = "decay rate of the mean square"},
     {"epsilon", LT_FIELD_REAL, .offset = offsetof(config, eps), .high = HUGE_VAL},
 };
 

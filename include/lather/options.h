@@ -46,6 +46,8 @@ typedef struct lt_option {
     const char *through; /**< the LT_OPTION_PAIR that sets it on the command line; NULL: --name */
     bool common;      /**< listed by --help without a topic, as all rows of a table without one */
     const char *hint; /**< end of the message about an unknown choice: where others come from */
+    /** choices of the selector whose checkpointed state depends on it: "adam lion"; "*": all; NULL: none */
+    const char *in_state;
 } lt_option;
 
 /** A command line program. --help [TOPIC], --help-man, --version, --config FILE and --print-config are

@@ -218,6 +218,18 @@ def flags_changed_at_a_resume_are_listed(cwd):
     assert config(cwd, "run")["arch"] == "resnet10"
 
 
+def changed_settings_of_the_state_are_a_warning(cwd):
+    """Those that the optimizer's own rows name: --beta1 is in Adam's state, not in Lion's."""
+    warning = "the saved optimizer state was computed with other settings, and continues as if with the new ones: "
+    for optim, more, says in (("adamw", ["--beta1", "0.8", "--weight-decay", "0.1"], "beta1 0.9 -> 0.8"), ("lion", ["--beta1", "0.8"], None),
+                              ("adagrad", ["--iterate-averaging", "tail", "--opt-kwargs", "tail-start=2"], "tail-start 1 -> 2")):
+        flags = [*FLAGS, "--optim", optim, "--output", optim, *more[:2] * (optim == "adagrad")]
+        run(*flags, "--max-steps", "2", cwd=cwd)
+        p = run(*flags, *more[2 * (optim == "adagrad"):], "--max-steps", "3", "--resume", "auto", *LINES, cwd=cwd)
+        assert "flags that changed: " in p.stderr and (warning in p.stderr) == bool(says), p.stderr
+        assert not says or f"{warning}{says}\n" in p.stderr, p.stderr
+
+
 def different_kernels_at_a_resume_are_reported(cwd):
     generic, own = {"LATHER_CPU_ISA": "generic"}, {"LATHER_CPU_ISA": "generic", "LATHER_CPU_KERNELS": "builtin"}
     resumes = lambda: [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"]  # noqa: E731
@@ -497,7 +509,8 @@ def symbolic_links_in_place_of_run_files_are_not_followed(cwd):
 
 
 ROWS = [a_folder_with_a_run_is_rejected_or_the_run_is_renamed, runs_mixed_in_a_folder_are_told_apart_by_id,
-        a_copied_folder_without_links_resumes, every_record_has_the_id_of_its_run, flags_changed_at_a_resume_are_listed, different_kernels_at_a_resume_are_reported,
+        a_copied_folder_without_links_resumes, every_record_has_the_id_of_its_run, flags_changed_at_a_resume_are_listed,
+        changed_settings_of_the_state_are_a_warning, different_kernels_at_a_resume_are_reported,
         a_second_process_is_rejected,
         only_one_of_many_processes_trains, a_lost_last_checkpoint_is_an_error, an_intermediate_checkpoint_that_fails_is_reported,
         a_removed_folder_is_noticed, an_interrupted_run_reports_its_checkpoint, an_unwritable_folder_is_reported_with_path_and_reason,

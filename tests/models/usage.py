@@ -133,7 +133,9 @@ def a_resume_with_different_state_names_the_flag(cwd):
     run(*flags, "--max-steps", "2", cwd=cwd)
     more = [*flags, "--max-steps", "4", "--resume", "auto"]
     fails(*more, "--ema-decay", "0.9", cwd=cwd, says="--ema-decay was not set in the checkpointed run; remove it or start a new run")
-    fails(*more, "--max-preconditioner-dim", "8", cwd=cwd, says="other settings of the optimizer, of blocks if it is Shampoo (--max-preconditioner-dim, ")
+    for flag, was, new in (("max-preconditioner-dim", "1024", "8"), ("beta1", "0", "0.9"), ("momentum", "0.9", "0"), ("grafting", "sgd", "adam")):
+        says = f"start a new run; settings that differ and determine its state: {flag} {was} -> {new}; others that differ: max-steps 2 -> 4"
+        fails(*more, f"--{flag}", new, cwd=cwd, says=says)
     run(*flags, "--max-steps", "2", "--ema-decay", "0.9", "--overwrite", cwd=cwd)
     fails(*more, cwd=cwd, says="--ema-decay was set in the checkpointed run; set it or start a new run")
     for typed, flag in (("--ema-decay=1", "ema-decay"), ("--opt-kwargs=eval-interp-coeff=1", "eval-interp-coeff")):

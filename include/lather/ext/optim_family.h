@@ -34,6 +34,7 @@ typedef struct lt_optim_field {
     const char *meta;        /**< placeholder of a list's value in --help: "ORDER:DIM,..." */
     bool common;             /**< the option is listed by plain --help */
     bool rare;               /**< no own flag: --opt-kwargs NAME=VALUE */
+    bool in_state;           /**< the meaning or layout of saved state depends on it */
     const char *also;        /**< other names of the flag, or NULL */
     const char *help;        /**< one sentence; NULL: that of another optimizer's option */
     /** Optional: returns true if the other settings let this option be read. If not, it gets the value

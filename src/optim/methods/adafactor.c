@@ -258,7 +258,7 @@ lt_status lt_optim_adafactor(lt_optim **out, const lt_params *params,
 static const lt_optim_field fields[] = {
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-{"beta2_decay", LT_FIELD_REAL, AT(beta2_decay), .low = -100, .rare = true, .help = "second moments in step t decay by 1 minus this power of t"},
+{"beta2_decay", LT_FIELD_REAL, AT(beta2_decay), .low = -100, .rare = true, .in_state = true, .help = "second moments in step t decay by 1 minus this power of t"},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
 {"rms_epsilon", LT_FIELD_REAL, AT(rms_eps), .high = HUGE_VAL, .rare = true, .help = "smallest root mean square of a weight, to which its update is proportional"},
 {"update_clip", LT_FIELD_REAL, AT(update_clip), .low = 1, .high = HUGE_VAL, .rare = true, .help = "largest root mean square of an update before the learning rate"},

@@ -61,9 +61,9 @@ lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_c
 static const lt_optim_field fields[] = {
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-    {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true,
+    {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true, .in_state = true,
      .help = "decay rate of the first moment"},
-    {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+    {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true, .in_state = true},
     {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
 };
 #undef AT

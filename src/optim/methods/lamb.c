@@ -134,11 +134,11 @@ lt_status lt_optim_lamb(lt_optim **out, const lt_params *params, const lt_lamb_c
 static const lt_optim_field fields[] = {
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-{"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
-{"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+{"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true, .in_state = true},
+{"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true, .in_state = true},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
 {"bias_correction", LT_FIELD_FLAG, AT(bias_correction), .rare = true, .help = "correct moments for their start at zero"},
-{"grad_averaging", LT_FIELD_FLAG, AT(grad_averaging), .rare = true, .help = "weight a new gradient in the first moment by 1 - beta1 instead of 1"},
+{"grad_averaging", LT_FIELD_FLAG, AT(grad_averaging), .rare = true, .in_state = true, .help = "weight a new gradient in the first moment by 1 - beta1 instead of 1"},
 {"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .rare = true},
 {"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .rare = true},
 };

@@ -129,8 +129,8 @@ LT_OPTIM_CONDITION(has_momentum, lt_lars_config, c->momentum > 0)
 #define AT(field) .offset = offsetof(lt_lars_config, field)
 /* clang-format off */
 static const lt_optim_field fields[] = {
-{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true},
-{"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true},
+{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true, .in_state = true},
+{"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true, .in_state = true},
 {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},

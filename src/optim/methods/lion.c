@@ -119,7 +119,7 @@ static const lt_optim_field fields[] = {
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
     {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
-    {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+    {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true, .in_state = true},
 };
 #undef AT
 

@@ -55,20 +55,20 @@ LT_OPTIM_CONDITION(has_momentum, lt_muon_config, c->momentum > 0)
 #define AT(field) .offset = offsetof(lt_muon_config, field)
 /* clang-format off */
 static const lt_optim_field fields[] = {
-{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true},
+{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true, .in_state = true},
 {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
 {"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .rare = true, .help = "scale of orthogonal updates: sqrt(max(1, outputs/inputs)), or the RMS of AdamW's updates, so that AdamW's lr and decay apply"},
-{"muon_second_moment", LT_FIELD_CHOICE, AT(moment), .choices = "none|outputs|elements", .rare = true, .help = "divide orthogonal updates by the root of their second moment, of outputs (NorMuon) or of elements (AdaMuon); --beta2 and --epsilon are also its own"},
+{"muon_second_moment", LT_FIELD_CHOICE, AT(moment), .choices = "none|outputs|elements", .rare = true, .in_state = true, .help = "divide orthogonal updates by the root of their second moment, of outputs (NorMuon) or of elements (AdaMuon); --beta2 and --epsilon are also its own"},
 {"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .rare = true, .help = "orthogonalization of updates: one polynomial for all iterations, an optimal one per iteration, or an exact SVD on the host"},
 {"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .rare = true, .help = "iterations per orthogonalization"},
 {"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .rare = true, .help = "coefficients of the polynomial a x + b x^3 + c x^5; default: 3.4445,-4.7750,2.0315"},
-{"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .rare = true, .help = "parameters that AdamW updates, in addition to biases and parameters of norms; default: embeddings, positions, class tokens and heads"},
-{"split", LT_FIELD_LIST, .set = set_split, .read = read_split, .meta = "REGEX:DIM:PARTS"},
+{"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .rare = true, .in_state = true, .help = "parameters that AdamW updates, in addition to biases and parameters of norms; default: embeddings, positions, class tokens and heads"},
+{"split", LT_FIELD_LIST, .set = set_split, .read = read_split, .meta = "REGEX:DIM:PARTS", .in_state = true},
 {"adamw_lr_scale", LT_FIELD_REAL, AT(adamw_lr_scale), .high = HUGE_VAL, .rare = true, .help = "learning rate of parameters that AdamW updates, relative to --lr"},
-{"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
-{"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+{"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true, .in_state = true},
+{"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true, .in_state = true},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
 };
 /* clang-format on */

@@ -83,8 +83,8 @@ LT_OPTIM_CONDITION(has_momentum, lt_sgd_config, c->momentum > 0)
 #define AT(field) .offset = offsetof(lt_sgd_config, field)
 static const lt_optim_field fields[] = {
     {"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true,
-     .help = "momentum"},
-    {"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true,
+     .in_state = true, .help = "momentum"},
+    {"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true, .in_state = true,
      .help = "dampening of momentum"},
     {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum,
      .needs = "--momentum above 0", .help = "use Nesterov momentum"},

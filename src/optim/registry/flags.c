@@ -155,6 +155,8 @@ static void set_row_readers_and_range(lt_optim_rows *r, const char *name, lt_opt
         row->meta = row->meta ? row->meta : field->meta;
         row->also = row->also ? row->also : field->also;
         row->common = row->common || field->common;
+        if (field->in_state)
+            append_text(r, &row->in_state, " ", "%s", f->name);
         row->through = field->rare ? pairs : row->through;
     }
     row->applies = all ? NULL : row->applies;

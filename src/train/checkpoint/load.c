@@ -31,8 +31,7 @@ static lt_status fail_missing(const loading *l, const char *what, const char *na
 {
     return lt_fail(LT_E_FORMAT,
                    "%s: %s '%s' is missing: the checkpointed run had other settings of the "
-                   "optimizer, of blocks if it is Shampoo (" BLOCK_FLAGS
-                   "); set them as it did, or start a new run",
+                   "optimizer; set them as it did, or start a new run",
                    l->reading.path, what, name);
 }
 
@@ -176,7 +175,9 @@ static lt_status check_complete(const loading *l)
     size_t stored = count_stored(l);
     LT_TRY(reject_removed_option(l));
     if (l->entries < stored)
-        return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, of which this run has %zu",
+        return lt_fail(LT_E_FORMAT,
+                       "%s: %zu state tensors, of which this run has %zu: the checkpointed run had "
+                       "other settings of the optimizer; set them as it did, or start a new run",
                        l->reading.path, stored, l->entries);
     enum { OUTER = 2 }; /* "outer.groups", "outer.since" */
     const size_t numbers = !l->numbers             ? SIZE_MAX

@@ -1,6 +1,7 @@
 /* The run folder before the run: locks it, finds the checkpoint to resume from, as network and input depend on it,
  * and renames or rejects a run that is already there. */
 
+#include "base/options/options.h"
 #include "program.h"
 #include "train/checkpoint/checkpoint.h"
 
@@ -106,12 +107,27 @@ static bool is_old_value_known(const lt_options *before, const lt_option *option
            || lt_options_is_set(before, option->name);
 }
 
+/* Returns true if checkpointed state depends on the option. */
+static bool is_in_state(const lt_options *now, const lt_option *option)
+{
+    return option->in_state
+           && (!strcmp(option->in_state, "*")
+               || lt_options_has_word(option->in_state, lt_options_choice(now, "optim"), " "));
+}
+
+static void append_change(char *list, size_t size, const char *name, const char *was,
+                          const char *is)
+{
+    const size_t used = strlen(list);
+    snprintf(list + used, size - used, "%s%s %s -> %s", used ? ", " : "", name,
+             *was ? was : "(none)", *is ? is : "(none)");
+}
+
 static void list_changes(const family_choice *c, const lt_options *now, const lt_options *before,
-                         char *text, size_t size)
+                         changed_options *out)
 {
     enum { TEXT = 256 };
     char was[TEXT], is[TEXT];
-    size_t used = 0;
     const lt_option *o;
     for (size_t i = 0; (o = lt_options_at(now, i)); i++) {
         if (is_ignored_on_resume(c, o) || !is_old_value_known(before, o)
@@ -119,23 +135,23 @@ static void list_changes(const family_choice *c, const lt_options *now, const lt
             continue;
         lt_options_text(before, o->name, was, TEXT);
         lt_options_text(now, o->name, is, TEXT);
-        if (strcmp(was, is) != 0 && used < size)
-            used += (size_t)snprintf(text + used, size - used, "%s%s %s -> %s", used ? ", " : "",
-                                     o->name, *was ? was : "(none)", *is ? is : "(none)");
+        if (strcmp(was, is) != 0)
+            append_change(is_in_state(now, o) ? out->in_state : out->others, sizeof out->others,
+                          o->name, was, is);
     }
 }
 
 void lt_folder_compare_options(const family_choice *c, const lt_options *now, lt_options *before,
-                               const lt_train_state *state, char *text, size_t size)
+                               const lt_train_state *state, changed_options *out)
 {
     char path[sizeof state->folder + sizeof "/../../config.yaml"];
     snprintf(path, sizeof path, "%s/../../config.yaml", state->folder);
     if (access(path, R_OK))
         return;
     if (lt_options_load(before, path))
-        snprintf(text, size, "unknown: %s", lt_error_message());
+        snprintf(out->others, sizeof out->others, "unknown: %s", lt_error_message());
     else
-        list_changes(c, now, before, text, size);
+        list_changes(c, now, before, out);
 }
 
 /* --- Files of an earlier run or start --- */

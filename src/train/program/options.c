@@ -23,7 +23,7 @@ static const lt_option training_rows[] = {
 {"Training", INT("max-steps", max_steps, 0, MANY), .value = "0", .also = "max-iters", .common = true, .help = "stop after this many updates; 0: at the end of the epochs"},
 {"Training", INT("seed", seed, 0, 9e15), .value = "0", .common = true, .help = "seed of initial values, order and augmentation"},
 {"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .common = true, .also = "max-grad-norm", .help = "maximum global norm of the gradient; 0: no limit"},
-{"Training", NUM("ema-decay", ema_decay, 0, 1), .below = true, .value = "0", .common = true, .also = "model-ema-decay", .help = "decay of an exponential moving average of the weights, which is then evaluated; 0: off"},
+{"Training", NUM("ema-decay", ema_decay, 0, 1), .below = true, .value = "0", .common = true, .also = "model-ema-decay", .in_state = "*", .help = "decay of an exponential moving average of the weights, which is then evaluated; 0: off"},
 {"Training", PICK("state-dtype", state_dtype, "f32|bf16|int8"), .help = "storage of the optimizer's moments between updates; int8: in blocks of 128 with a scale each; for factors and inverse roots see --factor-dtype"},
 {"Training", PICK("state-memory", state_memory, "any|adam"), .help = "adam: reduce the optimizer's state to the size of Adam's two f32 moments, by packed triangles, then smaller dtypes of factors and moments, then smaller blocks; logs the choice"},
 {"Training", PICK("amp", amp, "off|bf16|f16|tf32"), .common = true, .help = "dtype of activations; off: f32; tf32: off with --tf32 on; f16 (cuda, ref): with a loss scale that is halved after an overflow and doubled after 2000 steps without"},
@@ -43,13 +43,13 @@ lt_option_table lt_reproducible_option_table(training_options *o)
 #undef OF
 #define OF lt_averaging_config
 static const lt_option averaging_rows[] = {
-{"Optimizer", PICK("iterate-averaging", kind, "off|schedule-free|primal|tail|ema-nesterov"), .common = true, .help = "take gradients at one sequence of weights, evaluate and save an average of iterates; schedule-free: of all, with --sched constant; primal: an exponential one; with either, momentum and beta1 are best 0; tail: mean of the last ones, training as without; ema-nesterov: evaluate the iterates, gradients ahead of them"},
+{"Optimizer", PICK("iterate-averaging", kind, "off|schedule-free|primal|tail|ema-nesterov"), .common = true, .in_state = "*", .help = "take gradients at one sequence of weights, evaluate and save an average of iterates; schedule-free: of all, with --sched constant; primal: an exponential one; with either, momentum and beta1 are best 0; tail: mean of the last ones, training as without; ema-nesterov: evaluate the iterates, gradients ahead of them"},
 {"Optimizer", NUM("train-interp-coeff", train_interp_coeff, 1e-6, 1), .value = "0.8", .through = "opt-kwargs", .help = "fraction of the average in the weights at which gradients are taken; the rest is the last iterate"},
-{"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .through = "opt-kwargs", .help = "primal: fraction of the previous average in the new one"},
-{"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .help = "schedule-free: weight of an iterate, as this power of its learning rate, so that warm-up counts less"},
-{"Optimizer", INT("tail-start", tail_start, 1, MANY), .value = "1", .through = "opt-kwargs", .help = "tail: first step whose weights are averaged"},
+{"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .through = "opt-kwargs", .in_state = "*", .help = "primal: fraction of the previous average in the new one"},
+{"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .in_state = "*", .help = "schedule-free: weight of an iterate, as this power of its learning rate, so that warm-up counts less"},
+{"Optimizer", INT("tail-start", tail_start, 1, MANY), .value = "1", .through = "opt-kwargs", .in_state = "*", .help = "tail: first step whose weights are averaged"},
 {"Optimizer", NUM("lookahead", lookahead, 0, 1000), .value = "0.5", .through = "opt-kwargs", .help = "ema-nesterov: distance of the weights at which gradients are taken, in moving averages of changes, at the highest learning rate; scaled with it"},
-{"Optimizer", NUM("lookahead-decay", lookahead_decay, 0, 1), .below = true, .value = "0.99", .through = "opt-kwargs", .help = "ema-nesterov: decay rate of the moving average of changes"},
+{"Optimizer", NUM("lookahead-decay", lookahead_decay, 0, 1), .below = true, .value = "0.99", .through = "opt-kwargs", .in_state = "*", .help = "ema-nesterov: decay rate of the moving average of changes"},
 {"Optimizer", INT("lookahead-start", lookahead_start, 1, MANY), .value = "1", .through = "opt-kwargs", .help = "ema-nesterov: first step with a lookahead"},
 {"Optimizer", INT("lookahead-end", lookahead_end, 0, MANY), .value = "0", .through = "opt-kwargs", .help = "ema-nesterov: first step after those with a lookahead, above lookahead-start; 0: none"},
 {"Optimizer", BOOL("decay-of-y", decay_of_y), .through = "opt-kwargs", .help = "adamw, sgd without momentum: apply weight decay to the weights at which gradients are taken, as schedulefree's optimizers do, instead of the last iterate"},
@@ -61,7 +61,7 @@ OPTION_TABLE(lt_averaging_option_table, lt_averaging_config, averaging_rows)
 static const lt_option cautious_rows[] = {
 {"Optimizer", BOOL("cautious-mask", mask), .through = "opt-kwargs", .help = "leave out elements of an update whose sign is not the gradient's, and scale the others up by their share (arXiv 2411.16085)"},
 {"Optimizer", BOOL("cautious-weight-decay", decay), .through = "opt-kwargs", .help = "decoupled weight decay, in place of the optimizer's own, of elements that the update does not move away from zero (arXiv 2510.12402)"},
-{"Optimizer", BOOL("hyperball", hyperball), .through = "opt-kwargs", .help = "weights of two or more dimensions keep the norm that they start with, without weight decay; --lr is the length of an update relative to it (arXiv 2606.16899)"},
+{"Optimizer", BOOL("hyperball", hyperball), .through = "opt-kwargs", .in_state = "*", .help = "weights of two or more dimensions keep the norm that they start with, without weight decay; --lr is the length of an update relative to it (arXiv 2606.16899)"},
 };
 OPTION_TABLE(lt_cautious_option_table, lt_cautious_config, cautious_rows)
 

@@ -8,20 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHANGED = 1024 }; /* bytes of a list of flags */
-
-/* Lists in text the options that differ from the resumed run's; *recompute gets that run's --recompute. */
+/* Lists the options that differ from the resumed run's; *recompute gets that run's --recompute. */
 static lt_status list_changed_options(const command_line *line, const lt_train_state *state,
-                                      char *text, size_t size, int *recompute)
+                                      changed_options *out, int *recompute)
 {
     command_line then = {0};
+    *out = (changed_options){0};
     if (!state->folder[0])
         return LT_OK;
     lt_status st = lt_command_line_open(&then, line->choice.family, line->program);
     if (!st)
         st = lt_command_line_open_options(&then, NULL);
     if (!st)
-        lt_folder_compare_options(&line->choice, line->options, then.options, state, text, size);
+        lt_folder_compare_options(&line->choice, line->options, then.options, state, out);
     if (!st)
         *recompute = then.args.training.recompute;
     lt_command_line_close(&then);
@@ -30,17 +29,18 @@ static lt_status list_changed_options(const command_line *line, const lt_train_s
 
 lt_status lt_trainer_settle_recompute(lt_trainer *t)
 {
-    char changed[CHANGED];
+    changed_options changed;
     int before = RECOMPUTE_AUTO;
     if (!t->ranks.rank)
-        LT_TRY(list_changed_options(&t->line, &t->state, changed, sizeof changed, &before));
+        LT_TRY(list_changed_options(&t->line, &t->state, &changed, &before));
     return lt_trainer_choose_recompute(t, before);
 }
 
 lt_status lt_trainer_open_run(lt_trainer *t, lt_train_loop *l)
 {
     const output_options *o = &t->line.args.output;
-    char aside[sizeof t->state.folder] = "", changed[CHANGED] = "";
+    char aside[sizeof t->state.folder] = "", all[2 * sizeof(changed_options)];
+    changed_options changed = {0};
     int recompute;
     lt_run_config c = {
         .options = t->line.options,
@@ -50,7 +50,7 @@ lt_status lt_trainer_open_run(lt_trainer *t, lt_train_loop *l)
     };
     lt_train_fill_run_config(&c, &t->output.labels, l);
     if (!t->ranks.rank) { /* reads files of the earlier start */
-        LT_TRY(list_changed_options(&t->line, &t->state, changed, sizeof changed, &recompute));
+        LT_TRY(list_changed_options(&t->line, &t->state, &changed, &recompute));
         LT_TRY(lt_folder_rename_old_run(o, &t->state, aside, sizeof aside));
     }
     LT_TRY(lt_run_open(&t->output.run, o->output, &c));
@@ -62,7 +62,32 @@ lt_status lt_trainer_open_run(lt_trainer *t, lt_train_loop *l)
             o->output, aside);
     else if (*aside)
         lt_run_note(t->output.run, "moved the previous run from %s to %s", o->output, aside);
-    return lt_train_log_resume(l, changed);
+    snprintf(all, sizeof all, "%s%s%s", changed.in_state,
+             *changed.in_state && *changed.others ? ", " : "", changed.others);
+    LT_TRY(lt_train_log_resume(l, all));
+    if (*changed.in_state)
+        lt_run_warn(
+            t->output.run,
+            "the saved optimizer state was computed with other settings, and continues as if "
+            "with the new ones: %s",
+            changed.in_state);
+    return LT_OK;
+}
+
+lt_status lt_trainer_explain_failed_load(const lt_trainer *t, lt_status st)
+{
+    changed_options changed;
+    char text[1024];
+    int recompute;
+    if (st != LT_E_FORMAT || !t->state.folder[0])
+        return st;
+    snprintf(text, sizeof text, "%s", lt_error_message());
+    if (list_changed_options(&t->line, &t->state, &changed, &recompute))
+        changed = (changed_options){0};
+    return lt_fail(st, "%s%s%s%s%s", text,
+                   *changed.in_state ? "; settings that differ and determine its state: " : "",
+                   changed.in_state, *changed.others ? "; others that differ: " : "",
+                   changed.others);
 }
 
 void lt_trainer_note_limits(const lt_trainer *t)

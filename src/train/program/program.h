@@ -64,11 +64,16 @@ lt_status lt_folder_find_newest(lt_train_state *state, const char *folder);
  * --overwrite. Collective. */
 lt_status lt_folder_lock_and_find(const output_options *o, lt_ranks *ranks, lt_train_state *state,
                                   lt_run_lock **lock);
-/* Lists in text the options that differ from config.yaml of the checkpoint's run. before: an instance of the
- * program's options to load that file into. */
+/* Lists of options that differ from the resumed run's, "beta2 0.999 -> 0.9, ...". */
+typedef struct changed_options {
+    char in_state[1024]; /* those on which checkpointed state depends */
+    char others[1024];
+} changed_options;
+/* Lists the options that differ from config.yaml of the checkpoint's run. before: an instance of the program's options
+ * to load that file into. */
 void lt_folder_compare_options(const family_choice *choice, const lt_options *now,
-                               lt_options *before, const lt_train_state *state, char *text,
-                               size_t size);
+                               lt_options *before, const lt_train_state *state,
+                               changed_options *out);
 /* Renames the run in --output to OUTPUT/old-N if --overwrite is set, or if it has no checkpoint to resume from.
  * `to` gets the new name; "" if nothing was renamed. */
 lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state *state, char *to,

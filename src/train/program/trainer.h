@@ -119,6 +119,8 @@ lt_status lt_trainer_watch(trainer_watching *w, lt_trainer *t, lt_share *share);
 lt_status lt_trainer_settle_recompute(lt_trainer *t);
 /* Opens the records of --output, also as loop->run. */
 lt_status lt_trainer_open_run(lt_trainer *t, lt_train_loop *loop);
+/* Appends to the message of a failed load, LT_E_FORMAT, the options that differ from the resumed run's. Returns st. */
+lt_status lt_trainer_explain_failed_load(const lt_trainer *t, lt_status st);
 /* Notes evaluations on part of the data or on the training data, flags without effect, and runs that save nothing. */
 void lt_trainer_note_limits(const lt_trainer *t);
 /* Starts the trace of --profile. */

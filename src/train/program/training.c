@@ -97,7 +97,7 @@ static lt_status open_state(training *w)
     }
     if (t->state.folder[0] && p->check_metadata) /* before the data: other classes are other data */
         LT_TRY(p->check_metadata(t->line.context, t, t->model.weights));
-    return lt_train_loop_load_state(&w->loop);
+    return lt_trainer_explain_failed_load(t, lt_train_loop_load_state(&w->loop));
 }
 
 /* Lists the hooks of the run: the caller's, --early-stop, --sched plateau, registered ones. */
