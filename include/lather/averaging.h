@@ -51,7 +51,7 @@ typedef struct lt_averaging_config {
  *     y = x + beta lr / (largest lr) m              (outside of the lookahead's steps: y = x)
  *
  * where a parameter without a gradient keeps x and m.
- * The parameters hold y in training and x in evaluations. x, y and z start at the current values. Parameters without
+ * The parameters hold y in training and x in evaluations. x and z start at the current values. Parameters without
  * a gradient, and skipped steps, change none of them. Running statistics are not averaged: they belong to y.
  * params: the list that the optimizer was made over, or this rank's shards of it; borrowed. Call before the first
  * step. Each rank keeps its own x and z, two tensors of each parameter's size, also if the optimizer's state is sharded.

@@ -129,24 +129,6 @@ static lt_status make_all_iterates(struct lt_averaging *a, const lt_params *para
     return LT_OK;
 }
 
-lt_status lt_optim_start_averaging(lt_optim *o, const lt_params *params,
-                                   const lt_averaging_config *config)
-{
-    LT_TRY(check_averaging(o, config));
-    LT_TRY(LT_ALLOC(&o->averaging, 1));
-    o->averaging->config = *config;
-    if (config->kind == LT_AVERAGING_TAIL)
-        o->averaging->config.train_interp_coeff = 0;
-    lt_status st = make_all_iterates(o->averaging, params);
-    for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {
-        o->averaging->decay[i] = o->slot[i].lr_scale * o->slot[i].weight_decay;
-        o->slot[i].weight_decay = 0;
-    }
-    if (st)
-        lt_averaging_free(o);
-    return st;
-}
-
 void lt_averaging_free(lt_optim *o)
 {
     struct lt_averaging *a = o->averaging;
@@ -275,6 +257,27 @@ static lt_status replace_z_by_y(const lt_optim *o, bool all)
 {
     const double mu = o->averaging->config.train_interp_coeff;
     return mu > 0 ? combine(o, VALUES, mu, X, 1 - mu, all, NULL) : LT_OK;
+}
+
+lt_status lt_optim_start_averaging(lt_optim *o, const lt_params *params,
+                                   const lt_averaging_config *config)
+{
+    LT_TRY(check_averaging(o, config));
+    LT_TRY(LT_ALLOC(&o->averaging, 1));
+    o->averaging->config = *config;
+    if (config->kind == LT_AVERAGING_TAIL)
+        o->averaging->config.train_interp_coeff = 0;
+    lt_status st = make_all_iterates(o->averaging, params);
+    if (!st && !looks_ahead(o->averaging))
+        st =
+            replace_z_by_y(o, true); /* invariant 1: not x, which mu_y x + (1 - mu_y) x may round */
+    for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {
+        o->averaging->decay[i] = o->slot[i].lr_scale * o->slot[i].weight_decay;
+        o->slot[i].weight_decay = 0;
+    }
+    if (st)
+        lt_averaging_free(o);
+    return st;
 }
 
 /* Adds the coefficient times m to the values x. */
