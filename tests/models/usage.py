@@ -28,7 +28,18 @@ def common_aliases_of_options_are_accepted(cwd):
 
 def a_multistep_schedule_needs_milestones(cwd):
     fails(*NOISE, *SMALL, "--sched", "multistep", cwd=cwd, code=USAGE, says="--sched multistep: needs --milestone")
-    run(*NOISE, *SMALL, "--sched", "multistep", "--milestone", "1", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
+    run(*NOISE, *SMALL, "--sched", "multistep", "--milestone", "1", "--epochs", "2", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
+
+
+def what_begins_after_the_run_is_rejected(cwd):
+    for more, says in ((["--iterate-averaging", "tail", "--opt-kwargs", "tail-start=25"], "--tail-start 25: is never reached, as the run has 24 steps"),
+                       (["--iterate-averaging", "ema-nesterov", "--opt-kwargs", "lookahead-start=25"], "--lookahead-start 25: is never reached, as the run has 24 steps"),
+                       (["--sched", "multistep", "--milestone", "1", "--milestone", "2"], "--milestone 2: is never reached, as the run has 2 epochs"),
+                       (["--sched", "step"], "--step-epochs 30: is never reached, as the run has 2 epochs"),
+                       (["--image-size-schedule", "0:16,2:32"], "--image-size-schedule 2:32: is never reached, as the run has 2 epochs")):
+        fails(*NOISE, *SMALL, "--epochs", "2", *more, cwd=cwd, code=USAGE, says=says)
+    for more in (["--opt-kwargs", "tail-start=24"], ["--opt-kwargs", "tail-start=3", "--max-steps", "2"]):  # the schedule counts, of which --max-steps is a part
+        run(*NOISE, *SMALL, "--epochs", "2", "--iterate-averaging", "tail", *more, "--eval-every", "0", cwd=cwd)
 
 
 def state_memory_limits_the_state_to_adams(cwd):
@@ -357,7 +368,7 @@ def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     assert not piped.stderr and piped.stdout, piped
 
 
-ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, colours_are_for_terminals, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
+ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, colours_are_for_terminals, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones, what_begins_after_the_run_is_rejected,
         state_memory_limits_the_state_to_adams,
         errors_in_a_config_are_reported_even_if_overridden,
         a_different_class_count_suggests_reset_head, a_backbone_without_head_is_fine_tuned, counts_converted_to_floats_are_ignored,

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIVE = 5 }; /* k of top-5; with up to this many classes it is always 100 % */
@@ -46,6 +47,20 @@ static lt_status check_class_weights(const classifier_options *o)
                    mix);
 }
 
+/* Rejects a size that the run never reaches. */
+static lt_status check_last_size(const lt_trainer *t, const lt_size_schedule *sizes)
+{
+    char text[64];
+    const double epochs =
+        strtod(lt_options_text(lt_trainer_options(t), "epochs", text, sizeof text), NULL);
+    const long long last = (long long)sizes->step[sizes->count - 1].epoch;
+    return epochs > 0 && (double)last >= epochs ? lt_fail(
+               LT_E_ARG,
+               "--image-size-schedule %lld:%d: is never reached, as the run has %.10g epochs", last,
+               sizes->step[sizes->count - 1].size, epochs)
+                                                : LT_OK;
+}
+
 static lt_status check_options(const void *context, const lt_trainer *t)
 {
     const classifier_options *o = &((const classifier *)context)->args;
@@ -64,6 +79,7 @@ static lt_status check_options(const void *context, const lt_trainer *t)
     if (o->images.image_size_schedule
         && lt_size_schedule_parse(&sizes, o->images.image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
+    LT_TRY(o->images.image_size_schedule && !eval ? check_last_size(t, &sizes) : LT_OK);
     if (lt_options_is_set(lt_trainer_options(t), "watch") && (o->save_logits || o->eval_json))
         return lt_fail(LT_E_ARG, "--%s: needs a single evaluation; --watch makes several",
                        o->save_logits ? "save-logits" : "eval-json");

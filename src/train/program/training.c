@@ -9,6 +9,7 @@
 #include "lather/muon.h"
 #include "lather/profile.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Parts are zeroed until they are opened; close_training() frees them. */
@@ -115,6 +116,40 @@ static lt_status open_hooks(training *w, const lt_train_hooks *own)
     return lt_hooks_add_registered(&w->loop.hooks);
 }
 
+/* Something that begins at a step or an epoch. */
+typedef struct beginning {
+    bool is_read;
+    const char *flag;
+    double at;
+    bool by_epochs;
+} beginning;
+
+/* Checks that what begins at a step or an epoch begins within the schedule; --max-steps may end the run before. */
+static lt_status check_beginnings(const arguments *a, const lt_schedule *s, int64_t offset)
+{
+    const lt_averaging_config *c = &a->averaging;
+    const double last = s->milestones ? s->milestone[s->milestones - 1] : 0,
+                 steps = floor(s->epochs * (double)s->steps_per_epoch + 0.5) + (double)offset;
+    const beginning list[] = {
+        {c->kind == LT_AVERAGING_TAIL, "tail-start", (double)c->tail_start, false},
+        {c->kind == LT_AVERAGING_EMA_NESTEROV, "lookahead-start", (double)c->lookahead_start,
+         false},
+        {s->kind == LT_SCHEDULE_STEP, "step-epochs", s->step_epochs, true},
+        {s->kind == LT_SCHEDULE_MULTISTEP, "milestone", last, true},
+        {a->ranks.compress_warmup_epochs > 0, "compress-warmup-epochs",
+         (double)a->ranks.compress_warmup_epochs, true},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const beginning *b = &list[i];
+        const double end = b->by_epochs ? s->epochs : steps + 1; /* the first one after the run */
+        if (b->is_read && b->at >= end)
+            return lt_fail(LT_E_ARG, "--%s %.10g: is never reached, as the run has %.10g %s",
+                           b->flag, b->at, b->by_epochs ? s->epochs : steps,
+                           b->by_epochs ? "epochs" : "steps");
+    }
+    return LT_OK;
+}
+
 static lt_status open_training(training *w)
 {
     lt_trainer *t = &w->t;
@@ -139,6 +174,7 @@ static lt_status open_training(training *w)
     LT_TRY(open_state(w));
     LT_TRY(lt_schedule_open(&l->schedule, &l->total_steps, &a->schedule, &a->training, a->optim.lr,
                             in->batches_per_epoch / a->training.grad_accum, t->state.offset));
+    LT_TRY(check_beginnings(a, &l->schedule, t->state.offset));
     lt_optim_release_params(t->optim); /* all ranks have loaded all weights */
     LT_TRY(lt_trainer_settle_recompute(t));
     w->config.recompute = lt_trainer_pass(t, true).recompute;
