@@ -46,11 +46,11 @@ concurrently() # STAGE FUNCTION [STAGE FUNCTION...]
 # Waits for the stages of `concurrently`, prints their lines and adds their counts.
 together()
 {
-    local p=0 f=1 s=0 seconds
+    local p=0 f=1 s=0 seconds=''
     wait "$concurrent_stages"
     cat "$work/concurrent/report"
     [ ! -f "$work/concurrent/sums" ] || read -r p f s seconds <"$work/concurrent/sums"
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) stage_seconds="$stage_seconds $seconds"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) stage_seconds="$stage_seconds${seconds:+ $seconds}"
 }
 
 # A command in the background, so that a signal ends it at once.

@@ -224,6 +224,7 @@ def the_help_mentions_no_images(cwd):
 def too_little_text_is_reported(cwd):
     fails(*text(cwd, count=100), *QUIET, cwd=cwd, code=USAGE, says="sequences to train on")
     fails("--data", "nothing.txt", *QUIET, cwd=cwd, says="nothing.txt")
+    fails(*text(cwd), *QUIET, "--val-fraction", "0", cwd=cwd, code=USAGE, says="--val-fraction")
 
 
 def sampled(cwd, *flags):

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The stage of ./check that runs clang-tidy on changed files: the files that it takes, and the reasons to skip it. $1: source tree.
+# ./check: counts of stages that run concurrently; the stage that runs clang-tidy on changed files: the files that it takes, and the
+# reasons to skip it. $1: source tree.
 # Rows are sentences; the last line counts them.
 set -u
 source=$1
@@ -22,19 +23,39 @@ row() # NAME COMMAND...
     echo "row $1"
 }
 
+equals() # SENTENCE SAID WANTED
+{
+    if [ "$2" = "$3" ]; then
+        rows_passed=$((rows_passed + 1))
+    else
+        rows_failed=$((rows_failed + 1))
+        printf 'failed: %s\n%s\n' "$1" "$2"
+    fi
+}
+
 says() # SENTENCE BUILT WANTED
 {
     # shellcheck disable=SC2034
     built=$2
-    local said
-    said=$(tidy_changed | grep -v "^row ")
-    if [ "$said" = "$3" ]; then
-        rows_passed=$((rows_passed + 1))
-    else
-        rows_failed=$((rows_failed + 1))
-        printf 'failed: %s\n%s\n' "$1" "$said"
-    fi
+    equals "$1" "$(tidy_changed | grep -v "^row ")" "$3"
 }
+
+passes() { passed=$((passed + 1)); }
+fails() { failed=$((failed + 2)); }
+ends() { kill -KILL "$BASHPID"; }
+
+counts() # SENTENCE PASSED-FAILED-SKIPPED STAGE FUNCTION...
+{
+    # shellcheck disable=SC2034
+    passed=0 failed=0 skipped=0 only='' stage_seconds=''
+    concurrently "${@:3}" >/dev/null
+    stage here passes >/dev/null
+    together >/dev/null 2>&1
+    equals "$1" "$passed-$failed-$skipped" "$2"
+}
+
+counts "stages that run concurrently are counted" 2-2-0 first passes second fails
+counts "  one that is killed is a failure" 1-1-0 first passes second ends
 
 commit() # FILE...
 {

@@ -16,7 +16,7 @@ static const lt_option data_rows[] = {
 {"Data", INT("seq-len", seq_len, 0, MOST_LENGTH), .value = "0", .also = "block-size", .common = true, .help = "tokens of a sequence; 0: as --weights were trained, otherwise 256"},
 {"Data", TEXT("tokenizer", tokenizer), .meta = "NAME", .common = true, .help = "tokenizer of a text: byte, char (the characters of the text) or gpt2:DIR; default: that of --weights, otherwise byte; a token file has its own"},
 {"Data", PICK("documents", documents, "files|blank-lines|end-of-text"), .help = "documents of a text: files, parts between blank lines, or parts between <|endoftext|>"},
-{"Data", NUM("val-fraction", val_fraction, 0, 0.9), .value = "0.1", .also = "val-split", .help = "fraction of a text's documents, or of the end of a single one, to evaluate on"},
+{"Data", NUM("val-fraction", val_fraction, 1e-6, 0.9), .value = "0.1", .also = "val-split", .help = "fraction of a text's documents, or of the end of a single one, to evaluate on"},
 };
 static const lt_option own_rows[] = {
 {"Model", INT("vocab-size", vocab_size, 0, 1000000), .value = "0", .common = true, .help = "number of ids of a new model; 0: as in the vocabulary"},
