@@ -99,7 +99,7 @@ if command -v cmake >/dev/null 2>&1; then
     holds "all compile by find_package(lather)" by_cmake 0.1
     holds "  and a program built that way runs" "$folder/by-cmake/layer_scale"
     cmake_plugin=$folder/by-cmake/plugin_signum.so
-    holds "  and a plugin" says "lion|adafactor|signum" "$folder/own_resnet" --plugin "$cmake_plugin" --help optim
+    holds "  and a plugin" says "lion|adafactor|prodigy|signum" "$folder/own_resnet" --plugin "$cmake_plugin" --help optim
     holds "  but not for another version" fails by_cmake 9.1
 else
     skipped=$((skipped + 1))

@@ -6,7 +6,7 @@
 #include "lather/cautious.h"
 
 /** Makes an optimizer with default settings by name: "sgd", "adagrad", "adam", "adamw", "shampoo", "soap",
- *  "muon", "lars", "lamb", "lion", "adafactor", one registered by lt_optim_register(), or one with another of its
+ *  "muon", "lars", "lamb", "lion", "adafactor", "prodigy", one registered by lt_optim_register(), or one with another of its
  *  presets, as in "shampoo-paper".
  *  Errors: LT_E_ARG, naming the nearest; those of its constructor. */
 LT_API LT_MUST_CHECK lt_status lt_optim_open(lt_optim **out, const char *name,

@@ -93,7 +93,7 @@ def every_program_takes_them(cwd):
     assert "--plugin ./signum.so" in said and "--optim signum" in said, said
     run("predict", *plugins, "--weights", "own/model.safetensors", os.path.join(SOURCE, "tests", "tools", "gradient.jpg"), cwd=cwd)
     text = " ".join(run(*plugins, "--help", "all", cwd=cwd).stdout.split())
-    assert "lion|adafactor|signum" in text and "signum=0.0001" in text and "--plugin FILE.so" in text and "signum only" in text, text
+    assert "lion|adafactor|prodigy|signum" in text and "signum=0.0001" in text and "--plugin FILE.so" in text and "signum only" in text, text
     assert "signum" not in run("--help", "all", cwd=cwd).stdout, "control"
 
 
@@ -182,7 +182,7 @@ def a_file_may_name_a_plugin_that_the_user_allows(cwd):
         for n, more in enumerate((["--allow-plugin"], plugins)):
             run(flag, "mine.yaml", *more, "--output", f"{flag}{n}", cwd=cwd)
             assert weights_of(cwd, "run") == weights_of(cwd, f"{flag}{n}")
-    fails("--config", "mine.yaml", *plugins[2:], cwd=cwd, code=USAGE, says="muon|lars|lamb|lion|adafactor; others are those of a --plugin FILE.so")  # the command line replaces the file's
+    fails("--config", "mine.yaml", *plugins[2:], cwd=cwd, code=USAGE, says="muon|lars|lamb|lion|adafactor|prodigy; others are those of a --plugin FILE.so")  # the command line replaces the file's
 
 
 BAD = {

@@ -30,7 +30,7 @@ def they_train_and_resume(cwd):
 
 def help_and_messages_name_them(cwd):
     text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
-    assert "--optim sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|lion|adafactor|average" in text and "average=0.5" in text
+    assert "--optim sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|lion|adafactor|prodigy|average" in text and "average=0.5" in text
     assert "--dist auto|off|mpi|alone" in text
     assert "Average: --memory X decay rate of the average [0.5] (average only)" in text, text
     assert "--momentum X momentum [sgd=0.9 shampoo=0.9 soap=0 muon=0.95 lars=0.9] (sgd shampoo soap muon lars only)" in text

@@ -8,6 +8,7 @@
 #include "lather/layerwise.h"
 #include "lather/lion.h"
 #include "lather/muon.h"
+#include "lather/prodigy.h"
 #include "lather/shampoo.h"
 
 #include <math.h>
@@ -81,6 +82,14 @@ static inline lt_status make_adafactor(lt_optim **out, const lt_params *params)
     lt_adafactor_config c = LT_ADAFACTOR_DEFAULTS;
     c.weight_decay = 0.01;
     return lt_optim_adafactor(out, params, &c);
+}
+
+static inline lt_status make_prodigy(lt_optim **out, const lt_params *params)
+{
+    lt_prodigy_config c = LT_PRODIGY_DEFAULTS;
+    c.d0 = 0.01;
+    c.weight_decay = 0.01;
+    return lt_optim_prodigy(out, params, &c);
 }
 
 static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
@@ -176,6 +185,7 @@ static const maker makers[] = {
     {"lamb", make_lamb},
     {"lion", make_lion},
     {"adafactor", make_adafactor},
+    {"prodigy", make_prodigy},
     {"shampoo", make_shampoo},
     {"corrected", make_corrected},
     {"eigendecomposed", make_eigendecomposed},

@@ -169,8 +169,8 @@ static const char page_head[] =
     "# Pairs of optimizer settings\n\n"
     "This page lists which settings of an optimizer are refused, alone or in pairs, and with which message. `./check` runs a\n"
     "tenth of the pairs, `./check --full` all of them, seven steps of six small parameters each: none crashes, and each setting of\n"
-    "an allowed pair changes a weight or the bytes of state, but for the reasons below. Shampoo has blocks of 8 and f = 2 here; its\n"
-    "presets are settings, `soap` among them.\n\n"
+    "an allowed pair changes a weight or the bytes of state, but for the reasons below. Shampoo has blocks of 8 and f = 2 here,\n"
+    "Prodigy a first distance of 0.1; Shampoo's presets are settings, `soap` among them.\n\n"
     "    tests/optim/option_pairs > docs/results/option-pairs.md    # in a build folder\n\n"
     "| optimizer | settings | pairs allowed | refused |\n| --- | ---: | ---: | ---: |\n";
 
@@ -285,8 +285,8 @@ static size_t run_families(table **t, size_t *count, size_t every)
     const lt_optim_family *f;
     size_t ignored = 0;
     for (size_t i = 0; (f = lt_optim_family_at(i)); i++) {
-        if (f == &lt_optim_family_shampoo || f == &lt_optim_family_soap)
-            continue; /* shampoo_small has their rows */
+        if (is_replaced(f))
+            continue;
         t[*count] = calloc(1, sizeof **t);
         t[*count]->family = f;
         run_pairs(t[*count], every);
@@ -303,7 +303,7 @@ int main(int argc, char **argv)
     const bool control = argc > 1 && !strcmp(argv[1], "--control");
     const bool whole = argc < 2 || getenv("LATHER_TEST_FULL");
     setenv("LATHER_LOG", "error", 1);
-    register_small_shampoo();
+    register_replacements();
     if (control)
         assert_ok(lt_optim_register(&planted));
     assert_ok(lt_optim_flags_open(&flags));

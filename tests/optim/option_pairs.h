@@ -19,6 +19,7 @@ static const char *const field_values[][2] = {
     {"solver_tolerance", "1e-4"},
     {"solver_order", "4"},
     {"rms_epsilon", "2"},
+    {"d_coef", "1000"},
 };
 
 /* Settings of time, memory and errors: they change no weight where nothing fails. */

@@ -5,6 +5,7 @@
 #include "base/options/options.h"
 #include "option_pairs.h"
 
+#include "lather/prodigy.h"
 #include "lather/shampoo.h"
 
 #include <stdio.h>
@@ -227,7 +228,7 @@ static lt_shampoo_config config[PRESETS];
 static lt_optim_preset preset[PRESETS];
 static lt_optim_family shampoo;
 
-void register_small_shampoo(void)
+static void register_small_shampoo(void)
 {
     shampoo = lt_optim_family_shampoo;
     shampoo.name = "shampoo_small";
@@ -240,4 +241,31 @@ void register_small_shampoo(void)
         preset[i].config = &config[i];
     }
     assert_ok(lt_optim_register(&shampoo));
+}
+
+/* --- Prodigy with steps that f32 shows --- */
+
+static void register_long_prodigy(void)
+{
+    static lt_prodigy_config long_config;
+    static lt_optim_preset usual = {NULL, 1, &long_config};
+    static lt_optim_family prodigy;
+    long_config = LT_PRODIGY_DEFAULTS;
+    long_config.d0 = 0.1;
+    prodigy = lt_optim_family_prodigy;
+    prodigy.name = "prodigy_long";
+    prodigy.preset = &usual;
+    assert_ok(lt_optim_register(&prodigy));
+}
+
+void register_replacements(void)
+{
+    register_small_shampoo();
+    register_long_prodigy();
+}
+
+bool is_replaced(const lt_optim_family *f)
+{
+    return f == &lt_optim_family_shampoo || f == &lt_optim_family_soap
+           || f == &lt_optim_family_prodigy;
 }

@@ -35,8 +35,11 @@ typedef struct run {
 
 extern lt_optim_flags flags; /* rows for all runs */
 
-/* Registers shampoo_small: Shampoo and SOAP with small blocks and frequent refreshes. */
-void register_small_shampoo(void);
+/* Registers shampoo_small, Shampoo and SOAP with small blocks and frequent refreshes, and prodigy_long, with a long first
+ * distance. */
+void register_replacements(void);
+/* Returns true for the rows that these replace. */
+bool is_replaced(const lt_optim_family *family);
 /* Lists settings that differ from the defaults: one of each field, of a choice all, and those of every optimizer. */
 void list_settings(settings *out, const lt_optim_family *family);
 void open_run(run *r, bool f64);

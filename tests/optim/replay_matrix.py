@@ -38,6 +38,7 @@ CLOSE = {
     "lars' coefficient off by 1/1000": ({"optim": "lars", "lr": 1.0, "weight_decay": 0.1}, {"optim": "lars", "lr": 1.0, "weight_decay": 0.1, "trust_coefficient": 0.001001}),
     "lamb without its ratio": ({"optim": "lamb", "lr": 0.01, "weight_decay": 0.0, "always_adapt": True}, {"optim": "lamb", "lr": 0.01, "weight_decay": 0.0}),
     "adafactor's decay off by 1/1000": ({"optim": "adafactor", "lr": 0.05, "beta2_decay": -0.8008}, {"optim": "adafactor", "lr": 0.05}),
+    "prodigy's factor off by 1/1000": ({"optim": "prodigy", "lr": 1.0, "d0": 1e-3, "d_coef": 30.03}, {"optim": "prodigy", "lr": 1.0, "d0": 1e-3, "d_coef": 30.0}),
     "lion's beta2 is beta1": ({"optim": "lion", "lr": 0.01, "beta2": 0.9}, {"optim": "lion", "lr": 0.01}),
     "a lookahead of one more step": ({"optim": "sgd", "lr": 0.1, "iterate_averaging": "ema-nesterov", "lookahead_end": 9},
                                      {"optim": "sgd", "lr": 0.1, "iterate_averaging": "ema-nesterov", "lookahead_end": 8}),

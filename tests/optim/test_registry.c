@@ -250,7 +250,7 @@ static const refusal refusals[] = {
     {"another optimizer's", "sgd", "--memory=0.5", "does not read it (read by: average)"},
     {"a shared one that it lacks", "average", "--momentum=0.5", "does not read it (read by: sgd"},
     {"a name among those that are known", "averag", NULL,
-     "valid: sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|lion|adafactor|average"},
+     "valid: sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|lion|adafactor|prodigy|average"},
 };
 
 static void flag_is_refused(void **state)
@@ -321,6 +321,7 @@ static void names_have_the_presets_too(void **state)
                                         "lamb",
                                         "lion",
                                         "adafactor",
+                                        "prodigy",
                                         "average"};
     char text[64];
     for (size_t i = 0; i < COUNT_OF(names); i++)

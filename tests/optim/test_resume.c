@@ -103,8 +103,8 @@ static void every_setting_resumes(void **state)
     (void)state;
     for (size_t i = 0; (f = lt_optim_family_at(i)); i++) {
         settings list = {0};
-        if (f == &lt_optim_family_shampoo || f == &lt_optim_family_soap)
-            continue; /* shampoo_small has their rows */
+        if (is_replaced(f))
+            continue;
         list_settings(&list, f);
         failures += !resumes(f, NULL, &runs);
         for (size_t k = 0; k < list.count; k++)
@@ -117,7 +117,7 @@ static void every_setting_resumes(void **state)
 int main(void)
 {
     setenv("LATHER_LOG", "error", 1);
-    register_small_shampoo();
+    register_replacements();
     assert_ok(lt_optim_flags_open(&flags));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_setting_resumes, temp_setup, temp_teardown),

@@ -184,6 +184,8 @@ static const row rows[] = {
     {.name = "lion", .make = make_lion},
     {.name = "adafactor", .make = make_adafactor},
     {.name = "adafactor, in pairs, on cpu", .make = make_adafactor, .group = 2, .kind = "cpu"},
+    {.name = "prodigy", .make = make_prodigy},
+    {.name = "prodigy, in pairs, on cpu", .make = make_prodigy, .group = 2, .kind = "cpu"},
     {.name = "one-sided example", .make = make_one_sided},
     {.name = "one-sided example, by memory, in pairs, on cpu",
      .make = make_one_sided,

@@ -144,8 +144,9 @@ int main(void)
         tests[count++] = row_test(makers[i].name, norms_are_those_of_the_formulas, &makers[i]);
         tests[count++] = row_test(makers[i].name, numbers_do_not_depend_on_ranks, &makers[i]);
         tests[count++] = row_test(makers[i].name, training_is_bitwise_the_same, &makers[i]);
-        if (makers[i].make != make_staggered     /* it refreshes other blocks there */
-            && makers[i].make != make_adafactor) /* needs the host's memory */
+        if (makers[i].make != make_staggered /* it refreshes other blocks there */
+            && makers[i].make != make_adafactor
+            && makers[i].make != make_prodigy) /* need the host memory */
             tests[count++] = row_test(makers[i].name,
                                       devices_with_memory_of_their_own_give_the_same, &makers[i]);
     }

@@ -47,6 +47,10 @@ FIRST_ORDER = {
     "lion decay, other betas, schedule": {"optim": "lion", "lr": 0.02, "beta1": 0.5, "beta2": 0.8, "weight_decay": 0.5, "lr_schedule": "ramp"},
     "lion, cautious": {"optim": "lion", "lr": 0.02, "weight_decay": 0.5, "cautious_mask": True, "cautious_weight_decay": True},
     "lion, cautious mask": {"optim": "lion", "lr": 0.02, "weight_decay": 0.5, "cautious_mask": True},
+    "prodigy": {"optim": "prodigy", "lr": 1.0, "d0": 1e-3, "d_coef": 30.0},
+    "prodigy, decay, schedule": {"optim": "prodigy", "lr": 1.0, "d0": 0.02, "d_coef": 20.0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.1,
+                                 "weight_decay": 0.5, "lr_schedule": "ramp"},
+    "prodigy, masked, tail": {"optim": "prodigy", "lr": 1.0, "d0": 0.01, "d_coef": 10.0, "weight_decay": 0.5, "cautious_mask": True, "iterate_averaging": "tail"},
     "adafactor": {"optim": "adafactor", "lr": 0.05},
     "adafactor, the relative step's limit": {"optim": "adafactor", "lr": 1.0, "rms_epsilon": 2.0, "weight_decay": 0.1, "beta2_decay": -0.5},
     "adafactor, floors, clip, schedule": {"optim": "adafactor", "lr": 0.05, "epsilon": 0.7, "update_clip": 1.5, "lr_schedule": "ramp"},
@@ -289,6 +293,9 @@ SINGLE = {
     "kl-soap-muon, svd, long updates": (
         soon(preconditioner="kl_eigenvalue_corrected", orthogonalize=True, orthogonalization="svd", spectral_scale="match_rms_adamw"),
         soon(preconditioner="eigenvalue_corrected", orthogonalize=True, orthogonalization="svd", spectral_scale="match_rms_adamw")),
+    "soap-muon, svd, times the nuclear norm": (
+        soon(preconditioner="eigenvalue_corrected", orthogonalize=True, orthogonalization="svd", scale_by_nuclear_norm=True, lr=0.002),
+        soon(preconditioner="eigenvalue_corrected", orthogonalize=True, orthogonalization="svd", lr=0.002)),
     "kl-soap": (soon(preconditioner="kl_eigenvalue_corrected"), soon(preconditioner="eigenvalue_corrected")),
     "kl-soap, parts, relative epsilon, grafted": (
         soon(preconditioner="kl_eigenvalue_corrected", epsilon_rule="relative", epsilon=1e-3, grafting="adam", split=["^(m|tall|1)$:-1:2"]),

@@ -45,6 +45,6 @@ if os.environ.get("LATHER_TEST_FULL") == "1":  # seconds of roots
     expect("a transformer's joined parameters fall into blocks", tiny["roots"] == 12 * 2 * 6 + 2 + 1 + 2)
 refused = run("--optim", "shampoo-best")
 expect("an unknown name is refused with the list", refused.returncode != 0 and "shampoo-transformer|soap" in refused.stderr)
-expect("both benchmarks know the same names", "sgd|adagrad|adam|adamw|shampoo|shampoo-paper|shampoo-reference|shampoo-transformer|soap|muon|lars|lamb|lion|adafactor" in
+expect("both benchmarks know the same names", "sgd|adagrad|adam|adamw|shampoo|shampoo-paper|shampoo-reference|shampoo-transformer|soap|muon|lars|lamb|lion|adafactor|prodigy" in
        "".join(subprocess.run([sys.argv[1], "train", "--help"], capture_output=True, text=True).stdout.split()))
 sys.exit(bool(failed))

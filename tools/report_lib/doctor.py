@@ -9,7 +9,7 @@ from .checked import Problem
 from .doctor_rules import RULES, Rules, finding
 from .text import shown
 
-LIBRARY = ("", "sgd", "adagrad", "adam", "adamw", "shampoo", "soap", "muon", "lars", "lamb", "lion", "adafactor")  # optimizers; "" is not known
+LIBRARY = ("", "sgd", "adagrad", "adam", "adamw", "shampoo", "soap", "muon", "lars", "lamb", "lion", "adafactor", "prodigy")  # optimizers; "" is not known
 SEVERITIES = ("error", "warning", "note")
 EPILOG = """RUN is a folder that a training program's --output wrote. Rules that look into the optimizer need --optim-stats N.
 Each finding has its evidence and flags to try; docs/guides/doctor.md lists the rules.

@@ -5,7 +5,7 @@ from .compact import MUON_KEY, SHAMPOO_KEYS
 from .stats import bootstrap, deviation, mean
 
 
-ELEMENTWISE = ("sgd", "adagrad", "adam", "adamw", "lars", "lamb", "lion", "adafactor")  # their work is not timed and small: relative_step() counts it as 0
+ELEMENTWISE = ("sgd", "adagrad", "adam", "adamw", "lars", "lamb", "lion", "adafactor", "prodigy")  # their work is not timed and small: relative_step() counts it as 0
 ROOTS, USE = SHAMPOO_KEYS.index("shampoo_root_seconds"), SHAMPOO_KEYS.index("shampoo_apply_seconds")
 
 

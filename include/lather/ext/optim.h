@@ -37,6 +37,7 @@ typedef struct lt_optim_ops {
     const struct lt_host_phase_ops *host_phase; /**< optional: steps with a phase on the host */
     /** Optional: shows all state beyond slot_state, in a fixed order. */
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
+    bool visits_numbers; /**< visit shows only numbers, equal on all ranks: state may be sharded */
     /** Optional: returns true if a slot has slot_state[index], which never changes; NULL: each slot has all. */
     bool (*has_state)(const lt_optim *self, const lt_slot *slot, int index);
     /** Optional, not with elementwise: sets the shape of a slot's slot_state[index], always the same, and returns
@@ -57,10 +58,9 @@ typedef struct lt_optim_ops {
     /** An update equals that without weight decay minus lr * lr_scale * weight_decay * value. */
     bool decay_is_apart;
     void (*destroy)(lt_optim *self); /**< optional: frees what the struct points to, not it */
-    /** For lt_optim_set_state_dtype(): a step may call step() several times, each with gradients in other
-     *  slots; bit k of positive_state: slot_state[k] is never negative. */
+    /** For lt_optim_set_state_dtype(): a step may call step() several times, each for other slots. */
     bool by_slots;
-    unsigned positive_state;
+    unsigned positive_state;             /**< bit k: slot_state[k] is never negative */
     const char *stat_name[LT_MAX_STATS]; /**< optional, as three more: ext/optim_stats.h */
     lt_stats_fn *stats;
     lt_stat_block_fn *stat_block;

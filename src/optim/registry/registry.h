@@ -8,7 +8,8 @@
  * the optimizer's source. */
 #define LT_OPTIM_FAMILIES(X) \
     X(sgd)                   \
-    X(adagrad) X(adam) X(adamw) X(shampoo) X(soap) X(muon) X(lars) X(lamb) X(lion) X(adafactor)
+    X(adagrad)               \
+    X(adam) X(adamw) X(shampoo) X(soap) X(muon) X(lars) X(lamb) X(lion) X(adafactor) X(prodigy)
 
 #define LT_OPTIM_DECLARE(name) extern const lt_optim_family lt_optim_family_##name;
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)

@@ -204,7 +204,7 @@ static lt_status check_shard_config(const lt_optim *o, const lt_shard_config *c)
             "%s: sharded parameters are gathered in f32 over all ranks; got dtype %s and groups "
             "of %d",
             o->ops->name, lt_dtype_name(c->dtype), c->group);
-    if (o->ops->visit && !o->ops->parts)
+    if (o->ops->visit && !o->ops->parts && !o->ops->visits_numbers)
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: cannot be sharded: it has state that is not per "
                        "parameter",

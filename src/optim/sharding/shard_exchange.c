@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/trace.h"
 #include "dist/consensus.h"
+#include "optim/slots.h"
 #include "shard.h"
 #include "tensor/tensor.h"
 
@@ -89,7 +90,21 @@ lt_status lt_shard_finish_step(lt_optim *o, lt_status st, bool skipped)
     return st;
 }
 
-/* --- Counters --- */
+/* --- Sums and counters --- */
+
+lt_status lt_optim_sum_over_owners(const lt_optim *o, lt_tensor *sum)
+{
+    lt_request *request = NULL;
+    if (o->part_norms || (o->shard && (o->shard->values || o->shard->ops != &lt_flat_ops)))
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: needs whole parameters and gradients on each rank: not with "
+                       "--shard-gradients, --shard-params, --tensor-parallel",
+                       o->ops->name);
+    if (!o->shard)
+        return LT_OK;
+    LT_TRY(lt_comm_allreduce_begin(o->shard->group, sum, LT_REDUCE_SUM, &request));
+    return lt_request_wait(&request);
+}
 
 static lt_status sum_over_ranks(const lt_optim *o, int64_t *number, size_t count)
 {

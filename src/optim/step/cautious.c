@@ -40,8 +40,11 @@ static lt_status take_decay(lt_optim *o, size_t i)
     if (!(slot->weight_decay > 0) || (!c->config.decay && !apart))
         return LT_OK;
     if (isnan(factor))
-        return lt_fail(LT_E_ARG, "%s: cautious_weight_decay needs weight_decay_type decoupled",
-                       o->ops->name);
+        return lt_fail(
+            LT_E_ARG,
+            "%s: cautious_weight_decay needs decay by lr alone, as with weight_decay_type "
+            "decoupled",
+            o->ops->name);
     c->decay[i] = slot->lr_scale * factor * slot->weight_decay;
     slot->weight_decay = 0;
     return LT_OK;
