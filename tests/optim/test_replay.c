@@ -287,6 +287,9 @@ static const bad_row out_of_range[] = {
     {"epsilon 0 without pseudo-inverse", "{\"optim\": \"shampoo\", \"lr\": 1, \"epsilon\": 0}",
      "epsilon"},
     {"a negative decay", "{\"optim\": \"adamw\", \"lr\": 1, \"weight_decay\": -1}", "weight_decay"},
+    {"KL factors that run away",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"preconditioner\": \"kl\", \"inverse_exponent\": {\"2\": 0.6}}",
+     "kl with inverse_exponent 0.6 and 0.6 of order 2: above a product of 1/4"},
     {"a negative exponent", "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": {\"2\": -1}}",
      "inverse_exponent -1"},
     /* clang-format on */

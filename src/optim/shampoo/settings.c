@@ -7,6 +7,7 @@
 
 #include "lather/detail/roots.h"
 #include "lather/detail/text.h"
+#include "lather/log.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -212,6 +213,35 @@ static lt_status check_one_exponent_per_block(const lt_shampoo_config *c)
     return LT_OK;
 }
 
+/* The logarithms of two KL factors' scales move by -1 along themselves and by -2 e along each other: with 4 e f > 1 their
+ * difference grows exponentially, with 1 by up to 1 - beta2 a step, while updates depend on the product alone. */
+static lt_status check_kl_exponents(const lt_shampoo_config *c)
+{
+    const lt_exponents *e = &c->inverse_exponent;
+    const double range = 88; /* natural logarithm of the largest f32 */
+    for (int order = 2; order <= LT_MAX_DIMS; order++) {
+        double most = 0, second = 0;
+        for (int d = 0; d < order; d++) {
+            const double x = e->set[order][d] ? e->value[order][d] : 0.5 / order;
+            second = fmax(second, fmin(most, x));
+            most = fmax(most, x);
+        }
+        if (4 * most * second > 1)
+            return lt_fail(
+                LT_E_ARG,
+                "shampoo: kl with inverse_exponent %g and %g of order %d: above a product "
+                "of 1/4 one factor grows and the other shrinks, ever faster",
+                most, second, order);
+        if (4 * most * second >= 1 && c->beta2 < 1)
+            lt_log(
+                LT_LOG_WARN, "optim",
+                "shampoo: kl with inverse_exponent %g and %g of order %d: in blocks of unequal "
+                "sides one factor grows and the other shrinks; f32 holds them for about %.0f steps",
+                most, second, order, range / (1 - c->beta2));
+    }
+    return LT_OK;
+}
+
 static lt_status check_start(const lt_shampoo_config *c)
 {
     if (c->start_preconditioning_step >= c->precondition_frequency || !lt_shampoo_has_factors(c))
@@ -229,6 +259,8 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
                                  "full rank has no inverse; epsilon_rule pseudo_inverse allows 0");
     if (lt_shampoo_is_corrected(c))
         LT_TRY(check_one_exponent_per_block(c));
+    else if (lt_shampoo_is_kl(c))
+        LT_TRY(check_kl_exponents(c));
     if (lt_shampoo_decays_by_lr(c) && !(c->peak_lr > 0 && isfinite(c->peak_lr)))
         return lt_fail(LT_E_ARG, "shampoo: peak_lr %g is not in (0,inf)", c->peak_lr);
     return LT_OK;
