@@ -52,6 +52,14 @@ LT_API LT_MUST_CHECK lt_status lt_tensor_new(lt_tensor **out, lt_device *device,
  *  (LT_FORMAT_CHANNELS_LAST needs 4 dimensions). */
 LT_API LT_MUST_CHECK lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype,
                                                 lt_shape shape, lt_memory_format format);
+/** Creates a tensor over memory of yours, without a copy: dense, in the given memory format, at an
+ *  address that is a multiple of the element size. Borrows the memory, which must outlive the tensor
+ *  and every tape that used it; nothing derived from it is cached, so it may be written at any time
+ *  between operations. Errors: LT_E_UNSUPPORTED (the device's memory is not the host's), LT_E_ARG
+ *  (NULL; the address), those of lt_tensor_new_as(). */
+LT_API LT_MUST_CHECK lt_status lt_tensor_new_borrowed(lt_tensor **out, lt_device *device,
+                                                      lt_dtype dtype, lt_shape shape,
+                                                      lt_memory_format format, void *memory);
 /** Creates a tensor of zeros with the device, shape and memory format of like. Errors:
  *  LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_tensor_new_like(lt_tensor **out, const lt_tensor *like,

@@ -35,8 +35,14 @@ void lt_buffer_release(lt_buffer **buffer)
     *buffer = NULL;
     if (!b || --b->references)
         return;
-    lt_chunk_free(b->device->allocator, b->chunk);
+    if (b->chunk)
+        lt_chunk_free(b->device->allocator, b->chunk);
     lt_free(b);
+}
+
+static void *buffer_data(const lt_buffer *buffer)
+{
+    return buffer->chunk ? lt_chunk_data(buffer->chunk) : buffer->borrowed;
 }
 
 const lt_tensor *lt_tensor_storage(const lt_tensor *tensor)
@@ -85,10 +91,10 @@ static lt_status new_tensor(lt_tensor **out, lt_device *device, lt_dtype dtype, 
     return LT_OK;
 }
 
-lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
-                           lt_memory_format format)
+/* Checks shape and format, and writes the strides. */
+static lt_status strides_of(lt_dtype dtype, lt_shape shape, lt_memory_format format,
+                            int64_t stride[LT_MAX_DIMS])
 {
-    int64_t stride[LT_MAX_DIMS] = {0};
     char text[LT_SHAPE_TEXT];
     size_t bytes;
     LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
@@ -96,7 +102,49 @@ lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype, l
         return lt_fail(LT_E_SHAPE, "tensor: channels-last needs 4 dimensions, got %s",
                        lt_shape_text(shape, text));
     lt_format_strides(shape, format, stride);
+    return LT_OK;
+}
+
+lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                           lt_memory_format format)
+{
+    int64_t stride[LT_MAX_DIMS] = {0};
+    LT_TRY(strides_of(dtype, shape, format, stride));
     return new_tensor(out, device, dtype, shape, stride);
+}
+
+static lt_status check_borrowed(const lt_device *device, lt_dtype dtype, const void *memory)
+{
+    const size_t size = lt_dtype_size(dtype), rest = (uintptr_t)memory % size;
+    if (!device->backend->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED, "tensor: %s cannot borrow memory of the host",
+                       device->name);
+    if (!memory)
+        return lt_fail(LT_E_ARG, "tensor: no memory to borrow");
+    if (rest)
+        return lt_fail(LT_E_ARG,
+                       "tensor: borrowed memory of %s begins %zu bytes after a multiple of %zu",
+                       lt_dtype_name(dtype), rest, size);
+    return LT_OK;
+}
+
+lt_status lt_tensor_new_borrowed(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                                 lt_memory_format format, void *memory)
+{
+    int64_t stride[LT_MAX_DIMS] = {0};
+    lt_tensor *t = NULL;
+    LT_TRY(strides_of(dtype, shape, format, stride));
+    LT_TRY(check_borrowed(device, dtype, memory));
+    LT_TRY(lt_tensor_new_meta(&t, device, dtype, shape, stride));
+    lt_status st = LT_ALLOC(&t->buffer, 1);
+    if (st) {
+        lt_tensor_free(&t);
+        return st;
+    }
+    *t->buffer = (lt_buffer){.device = device, .borrowed = memory, .references = 1};
+    t->version = 0; /* its owner writes without telling: no cached casts */
+    *out = t;
+    return LT_OK;
 }
 
 lt_status lt_tensor_new(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape)
@@ -177,7 +225,7 @@ lt_view lt_tensor_view(const lt_tensor *tensor)
 {
     const lt_tensor *s = lt_tensor_storage(tensor);
     lt_view view = {
-        .data = s->buffer ? lt_chunk_data(s->buffer->chunk) : NULL,
+        .data = s->buffer ? buffer_data(s->buffer) : NULL,
         .dtype = s->dtype,
         .shape = s->shape,
         .version = s->version,

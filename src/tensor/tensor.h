@@ -12,7 +12,8 @@ struct lt_node;
 /* Memory shared by the views of a tensor. */
 typedef struct lt_buffer {
     lt_device *device;
-    lt_chunk *chunk;
+    lt_chunk *chunk; /* NULL: the memory is borrowed */
+    void *borrowed;
     int references;
 } lt_buffer;
 

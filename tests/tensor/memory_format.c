@@ -252,6 +252,50 @@ static void files_are_the_same(void **state)
     temp_remove(folder);
 }
 
+static void borrowed_memory_is_used_in_place(void **state)
+{
+    scene *s = *state;
+    float memory[COUNT], before[COUNT], after[COUNT];
+    lt_tensor *t = NULL;
+    const lt_shape shape = LT_SHAPE(N, C, H, W);
+    const size_t used = lt_device_memory(s->device).used;
+    for (int i = 0; i < COUNT; i++)
+        memory[i] = (float)i;
+    assert_ok(
+        lt_tensor_new_borrowed(&t, s->device, LT_F32, shape, LT_FORMAT_CHANNELS_LAST, memory));
+    assert_int_equal(lt_device_memory(s->device).used, used);
+    assert_ptr_equal(lt_tensor_view(t).data, memory);
+    assert_ok(lt_tensor_read(t, before, sizeof before));
+    assert_near(before[1], C, 0); /* the second column of the first channel */
+    memory[C] = -5;
+    assert_ok(lt_tensor_read(lt_relu(s->tape, t), after, sizeof after));
+    assert_near(after[1], 0, 0);
+    assert_ok(lt_tensor_fill(t, 7));
+    assert_near(memory[COUNT - 1], 7, 0);
+    lt_tape_reset(s->tape, LT_PASS_TRAIN);
+    lt_tensor_free(&t);
+    assert_near(memory[COUNT - 1], 7, 0);
+    assert_int_equal(lt_device_memory(s->device).used, used);
+}
+
+static void memory_that_cannot_be_borrowed_is_an_error(void **state)
+{
+    scene *s = *state;
+    float memory[COUNT + 1];
+    lt_tensor *t = NULL;
+    assert_status(lt_tensor_new_borrowed(&t, s->device, LT_F32, LT_SHAPE(N, C, H, W),
+                                         LT_FORMAT_CONTIGUOUS, (char *)memory + 2),
+                  LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "f32 begins 2 bytes after a multiple of 4"));
+    assert_status(
+        lt_tensor_new_borrowed(&t, s->device, LT_F32, LT_SHAPE(N), LT_FORMAT_CONTIGUOUS, NULL),
+        LT_E_ARG);
+    assert_status(lt_tensor_new_borrowed(&t, s->device, LT_F32, LT_SHAPE(N, C),
+                                         LT_FORMAT_CHANNELS_LAST, memory),
+                  LT_E_SHAPE);
+    assert_null(t);
+}
+
 int main(void)
 {
 #define ROW(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
@@ -264,6 +308,8 @@ int main(void)
         ROW(matrices_stay_row_major),
         ROW(conversion_is_by_name_and_only_if_needed),
         ROW(files_are_the_same),
+        ROW(borrowed_memory_is_used_in_place),
+        ROW(memory_that_cannot_be_borrowed_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
