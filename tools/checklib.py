@@ -7,7 +7,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Public headers: those below include/, and those that a model installs.
 MODEL_HEADERS = {"models/gpt/gpt.h", "models/resnet50/resnet.h", "models/vit/vit.h"}
-CODE = ("src", "include", "models", "tools", "examples", "tests")
+CODE = ("src", "include", "models", "tools", "examples", "tests", "python")
 
 
 def files(*suffixes, under=CODE):

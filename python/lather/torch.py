@@ -1,0 +1,190 @@
+"""PyTorch optimizers by the library's kernels: lather.torch.Shampoo(model.parameters(), lr=0.01, betas=(0.9, 0.999)).
+
+Each row of the library's table is a torch.optim.Optimizer here, in any capitals: SGD, AdamW, Shampoo, SOAP, Muon,
+LAMB, ... Parameters and gradients remain in PyTorch's memory; parameters are updated in place; state is the library's. Options have the
+names of the table (lather.optim.options("shampoo")), `betas` and `eps` those of PyTorch too; another name is an error with the nearest.
+
+What differs from PyTorch: a step in which a gradient is NaN or infinite changes nothing; only lr and weight_decay may change between
+steps; parameters are CPU tensors of f32 or f64, contiguous or channels-last.
+"""
+import functools
+
+import torch
+
+from ._device import device as _device, dtypes
+from ._library import lib, make, struct, word_value
+from ._rule import Rule, canonical, copy_of, names, options
+from ._tensor import Tensor
+
+_DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+
+
+def _device_of(dtype):
+    return _device("cpu", f64=True) if dtype == torch.float64 else _device("cpu")
+
+
+def _check(p, where):
+    if p.device.type != "cpu":
+        raise ValueError(f"lather.torch: {where} is on {p.device}; these optimizers update CPU tensors: move the model by .cpu()")
+    if p.dtype not in _DTYPES:
+        raise TypeError(f"lather.torch: {where} is {p.dtype}; parameters must be float32 or float64, torch.autocast computes in 16 bits")
+    if p.layout != torch.strided:
+        raise TypeError(f"lather.torch: {where} is {p.layout}; only dense tensors are possible, as of Embedding(sparse=False)")
+    if not p.is_contiguous() and not (p.ndim == 4 and p.is_contiguous(memory_format=torch.channels_last)):
+        raise ValueError(f"lather.torch: {where} of shape {tuple(p.shape)} has strides {p.stride()}; make it .contiguous() or channels-last")
+    if p.ndim > 5:
+        raise ValueError(f"lather.torch: {where} has {p.ndim} dimensions, at most 5 are possible")
+
+
+def _borrow(t, device):
+    """A tensor of the library over a torch tensor's memory."""
+    word = "contiguous" if t.is_contiguous() else "channels_last"
+    dtype = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
+             torch.int32: "i32", torch.uint8: "u8"}[t.dtype]
+    address = make(lib.lt_tensor_new_borrowed, device.address, dtypes[dtype], struct("lt_shape")(t.ndim, tuple(t.shape)),
+                   word_value("lt_memory_format", word, "format"), t.data_ptr())
+    return Tensor(address, device, exporter=t)
+
+
+class Optimizer(torch.optim.Optimizer):
+    """An optimizer of the library by name; param_groups may differ in all options."""
+
+    def __init__(self, name, params, lr, **given):
+        self._name, self._rules, self._wrapped = name, [], []
+        defaults = {n: o.default for n, o in options(name).items()}
+        super().__init__(params, {"lr": lr, **defaults, **canonical(name, given)})
+
+    def add_param_group(self, param_group):
+        own = {k: v for k, v in param_group.items() if k not in ("params", "param_names")}
+        for k in own:
+            del param_group[k]
+        param_group.update(canonical(self._name, own))
+        super().add_param_group(param_group)
+        try:
+            self._open(len(self._rules))
+        except Exception:
+            self.param_groups.pop()
+            raise
+
+    def _options(self, group):
+        return {k: v for k, v in group.items() if k not in ("params", "param_names", "lr", "initial_lr", "numbers")}
+
+    def _open(self, index):
+        """Makes the library's optimizer of a group, at its place in the list."""
+        group = self.param_groups[index]
+        titles = group.get("param_names") or [str(i) for i in range(len(group["params"]))]
+        for p, title in zip(group["params"], titles):
+            _check(p, f"parameter {title} of group {index}")
+        kinds = {p.dtype for p in group["params"]}
+        if len(kinds) > 1:
+            raise TypeError(f"lather.torch: group {index} mixes {' and '.join(sorted(map(str, kinds)))}; use a group for each")
+        device = _device_of(group["params"][0].dtype)
+        values = [_borrow(p.detach(), device) for p in group["params"]]
+        chosen = self._options(group)
+        rule = Rule(self._name, float(group["lr"]), chosen, list(titles), values)
+        rule.device, rule.chosen = device, dict(chosen)
+        self._rules[index:index + 1] = [rule]
+        self._wrapped[index:index + 1] = [{"values": [p.data_ptr() for p in group["params"]], "grads": {}}]
+
+    def _follow_options(self, rule, group, index):
+        """Applies changes of param_groups since the last step."""
+        for key, value in self._options(group).items():
+            before = rule.chosen.get(key, value)
+            if value == before:
+                continue
+            if key != "weight_decay":
+                raise ValueError(f"lather.torch: {key} of group {index} was changed from {before} to {value}; only lr and weight_decay may "
+                                 "change between steps (OneCycleLR: cycle_momentum=False)")
+            rule.set_weight_decay(float(value))
+            rule.chosen[key] = value
+
+    def _gradient(self, p, place, i, rule, index):
+        if p.grad is None:
+            return None
+        g = p.grad
+        if g.layout != torch.strided or g.dtype != p.dtype:
+            raise TypeError(f"lather.torch: the gradient of parameter {i} of group {index} is {g.layout} {g.dtype}; it must be dense {p.dtype}")
+        if g.stride() != p.stride():
+            g = torch.empty_like(p, memory_format=torch.preserve_format).copy_(g)
+        held = place["grads"].get(i)
+        if held is None or held[0] != g.data_ptr():
+            held = place["grads"][i] = (g.data_ptr(), _borrow(g, rule.device))
+        return held[1]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of all groups. Returns the closure's loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for index, (group, rule, place) in enumerate(zip(self.param_groups, self._rules, self._wrapped)):
+            self._follow_options(rule, group, index)
+            for i, p in enumerate(group["params"]):
+                if p.data_ptr() != place["values"][i]:  # .data was replaced
+                    _check(p, f"parameter {i} of group {index}")
+                    rule.set_value(i, _borrow(p.detach(), rule.device))
+                    place["values"][i] = p.data_ptr()
+            rule.device.set_threads(torch.get_num_threads())
+            rule.step(float(group["lr"]), [self._gradient(p, place, i, rule, index) for i, p in enumerate(group["params"])])
+            for p in group["params"]:
+                if p.grad is not None:
+                    torch.autograd.graph.increment_version(p)
+        return loss
+
+    def zero_grad(self, set_to_none=True):
+        if set_to_none:
+            for place in self._wrapped:
+                place["grads"].clear()
+        super().zero_grad(set_to_none)
+
+    def state_bytes(self):
+        """Bytes of state: moments, factors, roots."""
+        return sum(rule.state_bytes() for rule in self._rules)
+
+    # --- State ---
+
+    def state_dict(self):
+        """PyTorch's form: state of each parameter (copies), param_groups; each group's counters are its `numbers`."""
+        packed, at = super().state_dict(), 0
+        packed["state"] = {}
+        for group, rule in zip(packed["param_groups"], self._rules):
+            numbers, tensors = rule.state(lambda address, rule=rule: torch.from_dlpack(copy_of(address, rule.device)))
+            group["numbers"] = numbers
+            for state in tensors:
+                packed["state"][at] = state
+                at += 1
+        return packed
+
+    def load_state_dict(self, state_dict):
+        """Continues as the optimizer whose state_dict() that was: the next steps have the same bits."""
+        saved = state_dict["param_groups"]
+        have, want = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
+        if have != want:
+            raise ValueError(f"lather.torch: the saved state is of groups of {want} parameters, this optimizer has {have}")
+        at = 0
+        for index, (group, old) in enumerate(zip(self.param_groups, saved)):
+            if "numbers" not in old:
+                raise ValueError(f"lather.torch: the saved state is not one of lather.torch.{type(self).__name__}: group {index} has no 'numbers'")
+            group.update({k: v for k, v in old.items() if k not in ("params", "param_names", "numbers")})
+            self._open(index)
+            states = [state_dict["state"].get(at + i, {}) for i in range(want[index])]
+            self._rules[index].load(old["numbers"], states, lambda t, rule=self._rules[index]: _borrow(t.contiguous(), rule.device))
+            at += want[index]
+
+    def __getstate__(self):
+        raise TypeError("lather.torch: an optimizer is not copied or pickled; make another and load_state_dict() into it")
+
+
+@functools.lru_cache(maxsize=None)
+def _class(name, called):
+    def __init__(self, params, lr, **given):
+        Optimizer.__init__(self, name, params, lr, **given)
+    text = f"{name} of the library as a PyTorch optimizer.\n\nOptions, by the table:\n" + "\n".join(f"    {o!r}" for o in options(name).values())
+    return type(called, (Optimizer,), {"__init__": __init__, "__doc__": text})
+
+
+def __getattr__(called):
+    if called.lower() not in names() or called == called.lower():
+        raise AttributeError(f"lather.torch has no {called}; its optimizers are {', '.join(names())}, in any capitals")
+    return _class(called.lower(), called)

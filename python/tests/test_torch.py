@@ -1,0 +1,191 @@
+"""PyTorch: tensors shared by DLPack, and optimizers in place of torch.optim's."""
+import copy
+import gc
+import io
+import unittest
+
+import torch
+
+import lather
+import lather.optim
+import lather.torch
+
+torch.set_num_threads(1)
+
+
+def model(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10)).to(dtype)
+
+
+def train(net, optimizer, steps, first=0, scheduler=None):
+    for i in range(first, first + steps):
+        rng = torch.Generator().manual_seed(i)
+        dtype = next(net.parameters()).dtype
+        x, y = torch.randn(16, 3, 8, 8, generator=rng, dtype=dtype), torch.randint(0, 10, (16,), generator=rng)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+    return [p.detach().clone() for p in net.parameters()]
+
+
+def largest_difference(a, b):
+    return max((p - q).abs().max().item() for p, q in zip(a, b))
+
+
+class Arrays(unittest.TestCase):
+    def test_memory_is_shared_both_ways(self):
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8):
+            with self.subTest(dtype):
+                a = torch.arange(6).reshape(2, 3).to(dtype)
+                t = lather.from_dlpack(a)
+                b = torch.from_dlpack(t)
+                a[1, 2] = 42
+                self.assertEqual((b.dtype, b[1, 2].item(), b.data_ptr()), (dtype, 42, a.data_ptr()))
+                del a, t
+                gc.collect()
+                self.assertEqual(b[1, 2].item(), 42)
+
+    def test_an_unused_capsule_frees_its_tensor(self):
+        gc.collect()
+        before = lather.device().memory()["used"]
+        for version in (None, (1, 0)):
+            lather.zeros(100).__dlpack__(max_version=version)
+        torch.from_dlpack(lather.zeros(100))
+        gc.collect()
+        self.assertEqual(lather.device().memory()["used"], before)
+
+    def test_what_cannot_be_shared_says_why(self):
+        with self.assertRaisesRegex(ValueError, r"use \.detach\(\)"):
+            lather.tensor(torch.zeros(2, requires_grad=True))
+        with self.assertRaisesRegex(ValueError, r"strides \(1, 2\)"):
+            lather.tensor(torch.zeros(3, 2).T)
+        with self.assertRaisesRegex((TypeError, BufferError), "complex|bool"):
+            lather.tensor(torch.zeros(2, dtype=torch.complex64))
+        with self.assertRaises((ValueError, BufferError, TypeError, RuntimeError, NotImplementedError)):
+            lather.tensor(torch.zeros(2, device="meta"))
+
+    def test_gradients_equal_pytorchs(self):
+        x, w = torch.randn(4, 3, 9, 9), torch.randn(5, 3, 3, 3, requires_grad=True)
+        (torch.nn.functional.gelu(torch.conv2d(x, w, stride=2, padding=1)) ** 2).mean().backward()
+        v = lather.tensor(w.detach(), requires_grad=True)
+        (lather.conv2d(lather.tensor(x), v, stride_h=2, stride_w=2, pad_h=1, pad_w=1).gelu() ** 2).mean().backward()
+        self.assertTrue(torch.allclose(torch.from_dlpack(v.grad), w.grad, rtol=1e-4, atol=1e-6))
+
+
+class Optimizers(unittest.TestCase):
+    def test_updates_are_pytorchs(self):
+        rows = [(torch.optim.SGD, "SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
+                (torch.optim.Adam, "Adam", {"lr": 1e-3, "betas": (0.8, 0.99), "eps": 1e-7, "weight_decay": 1e-2}),
+                (torch.optim.AdamW, "AdamW", {"lr": 1e-3, "weight_decay": 0.1}), (torch.optim.Adagrad, "AdaGrad", {"lr": 0.01})]
+        for dtype, bound in ((torch.float32, 1e-6), (torch.float64, 1e-14)):
+            for theirs, ours, settings in rows:
+                with self.subTest(f"{ours} {dtype}"):
+                    a, b = model(dtype), model(dtype)
+                    p = train(a, theirs(a.parameters(), **settings), 10)
+                    q = train(b, getattr(lather.torch, ours)(b.parameters(), **settings), 10)
+                    self.assertLess(largest_difference(p, q), bound)
+                    self.assertGreater(largest_difference(p, model(dtype).parameters()), 1e-3)
+
+    def test_channels_last_and_missing_gradients(self):
+        a, b = (model().to(memory_format=torch.channels_last) for _ in range(2))
+        for net in (a, b):
+            net[3].bias.requires_grad_(False)
+        p = train(a, torch.optim.AdamW(a.parameters(), lr=1e-3), 5)
+        q = train(b, lather.torch.AdamW(b.parameters(), lr=1e-3, weight_decay=0.01), 5)
+        self.assertLess(largest_difference(p, q), 1e-6)
+
+    def test_a_saved_state_continues_with_the_same_bits(self):
+        for name in lather.optim.names():
+            with self.subTest(name):
+                settings = dict(lather.optim.preset(name), lr=1e-2)
+                a = model()
+                one = lather.torch.Optimizer(name, a.parameters(), **settings)
+                train(a, one, 4)
+                file = io.BytesIO()
+                torch.save({"model": a.state_dict(), "optim": one.state_dict()}, file)
+                file.seek(0)
+                saved = torch.load(file, weights_only=True)
+                b = model()
+                two = lather.torch.Optimizer(name, b.parameters(), **dict(settings, lr=0.5))
+                b.load_state_dict(saved["model"])
+                two.load_state_dict(saved["optim"])
+                self.assertEqual(two.param_groups[0]["lr"], 1e-2)
+                self.assertEqual(largest_difference(train(a, one, 4, first=4), train(b, two, 4, first=4)), 0)
+
+    def test_groups_and_schedules(self):
+        def groups(net):
+            return [{"params": net[0].parameters(), "weight_decay": 0.5, "betas": (0.5, 0.9)}, {"params": net[3].parameters(), "lr": 0.1}]
+        a, b = model(), model()
+        one = torch.optim.AdamW(groups(a), lr=1e-3, weight_decay=0)
+        two = lather.torch.AdamW(groups(b), lr=1e-3, weight_decay=0)
+        p = train(a, one, 8, scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(one, 8))
+        q = train(b, two, 8, scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(two, 8))
+        self.assertLess(largest_difference(p, q), 1e-5)
+        one.param_groups[0]["weight_decay"] = two.param_groups[0]["weight_decay"] = 0.1
+        one.param_groups[0]["lr"] = two.param_groups[0]["lr"] = 1e-2
+        self.assertLess(largest_difference(train(a, one, 3), train(b, two, 3)), 1e-5)
+        two.param_groups[0]["beta1"] = 0.1
+        with self.assertRaisesRegex(ValueError, "beta1 of group 0 was changed from 0.5 to 0.1"):
+            two.step()
+
+    def test_replaced_memory_is_followed(self):
+        a, b = model(), model()
+        one, two = torch.optim.SGD(a.parameters(), lr=0.1), lather.torch.SGD(b.parameters(), lr=0.1)
+        for net, optimizer in ((a, one), (b, two)):
+            train(net, optimizer, 2)
+            for p in net.parameters():
+                p.data = p.data.clone()
+            train(net, optimizer, 2)
+        self.assertLess(largest_difference(a.parameters(), b.parameters()), 1e-6)
+
+    def test_autograd_notices_the_update(self):
+        w = torch.ones(3, requires_grad=True)
+        optimizer = lather.torch.SGD([w], lr=0.1)
+        loss = (w * w).sum()
+        w.grad = torch.ones(3)
+        optimizer.step()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+
+    def test_parameters_by_name_choose_muons_rule(self):
+        net = model()
+        optimizer = lather.torch.Muon(net.named_parameters(), lr=0.01)
+        train(net, optimizer, 2)
+        state = optimizer.state_dict()
+        self.assertIn("updates.0.weight", state["param_groups"][0]["numbers"])
+        self.assertEqual(sorted(state["state"][1]), ["m", "v"])  # a bias: AdamW
+
+    def test_no_memory_is_left(self):
+        def once():
+            net = model()
+            optimizer = lather.torch.Shampoo(net.parameters(), lr=0.01)
+            train(net, optimizer, 2)
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        sizes = []
+        for _ in range(3):
+            once()
+            gc.collect()
+            sizes.append(lather.device("cpu").memory()["used"])
+        self.assertEqual(len(set(sizes[1:])), 1)
+
+    def test_misuse_is_named(self):
+        w = torch.zeros(3, requires_grad=True)
+        rows = [(TypeError, "torch.bfloat16; parameters must be float32", lambda: lather.torch.SGD([w.detach().bfloat16().requires_grad_()], lr=1)),
+                (ValueError, "strides", lambda: lather.torch.SGD([torch.zeros(3, 2).T.requires_grad_()], lr=1)),
+                (ValueError, "is on meta; these optimizers update CPU tensors", lambda: lather.torch.SGD([torch.zeros(2, device="meta")], lr=1)),
+                (lather.ArgumentError, "no key 'amsgrad'", lambda: lather.torch.AdamW([w], lr=1, amsgrad=True)),
+                (ValueError, r"groups of \[1, 1\] parameters, this optimizer has \[1\]", lambda: lather.torch.SGD([w], lr=1).load_state_dict(
+                    lather.torch.SGD([{"params": [w]}, {"params": [torch.zeros(1)]}], lr=1).state_dict())),
+                (ValueError, "has no 'numbers'", lambda: lather.torch.SGD([w], lr=1).load_state_dict(torch.optim.SGD([w], lr=1).state_dict())),
+                (AttributeError, "has no Shampo; its optimizers are", lambda: lather.torch.Shampo),
+                (TypeError, "not copied or pickled", lambda: copy.deepcopy(lather.torch.SGD([w], lr=1)))]
+        for kind, text, call in rows:
+            with self.subTest(text), self.assertRaisesRegex(kind, text):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
