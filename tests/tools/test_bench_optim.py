@@ -43,6 +43,9 @@ if os.environ.get("LATHER_TEST_FULL") == "1":  # seconds of roots
     tiny = json.loads(run("--arch", "vit_ti_16", "--optim", "shampoo-transformer", "--json").stdout)["optimizers"]["shampoo-transformer"]
     # 12 layers: two factors of each of 6 blocks (queries, keys, values, output, and two of the MLP), and conv_proj, positions, head
     expect("a transformer's joined parameters fall into blocks", tiny["roots"] == 12 * 2 * 6 + 2 + 1 + 2)
+two = json.loads(run("--settings", '{"optim": "sgd", "lr": 0.1}', "--settings", '{"optim": "soap", "lr": 0.1, "max_preconditioner_dim": 64}', "--json").stdout)["optimizers"]
+expect("settings are compared with the first ones", list(two) == ["0", "1"] and two["0"]["of_first"] == 1 < two["1"]["of_first"])
+expect("settings are checked", "sgd has no key 'bet1'" in run("--settings", '{"optim": "sgd", "lr": 0.1, "bet1": 1}').stderr)
 refused = run("--optim", "shampoo-best")
 expect("an unknown name is refused with the list", refused.returncode != 0 and "shampoo-transformer|soap" in refused.stderr)
 expect("both benchmarks know the same names", "sgd|adagrad|adam|adamw|shampoo|shampoo-paper|shampoo-reference|shampoo-transformer|soap|muon|lars|lamb|lion|adafactor|prodigy" in

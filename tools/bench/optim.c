@@ -20,6 +20,7 @@ typedef struct settings {
     int optim, factor_dtype, state_dtype, refresh; /* indices of choices */
     bool packed;
     int64_t block;
+    lt_option_list json; /* --settings */
 } settings;
 static settings s;
 
@@ -27,6 +28,7 @@ static settings s;
 static const lt_option table[] = {
     {"Benchmark", TEXT("arch", arch), .value = "resnet50", .help = "network whose parameters are updated"},
     {"Benchmark", PICK("optim", optim, bench_all_optims), .help = "optimizer"},
+    {"Benchmark", .name = "settings", .type = LT_OPTION_LIST, AT(json), .meta = "JSON", .help = "instead of --optim: optimizers of these settings, as optim_replay reads them, steps alternating; median processor time of each, and its ratio to the first"},
     {"Benchmark", PLUGIN},
     {"Benchmark", STEPS, .value = "5", .help = "measured steps"},
     {"Benchmark", WARMUP, .value = "1", .help = "steps before those"},
@@ -284,6 +286,63 @@ static lt_status measure_all(const lt_params *params, double *milliseconds)
     return LT_OK;
 }
 
+/* --- Optimizers by settings --- */
+
+enum { MOST_SETTINGS = 8 };
+
+/* Makes a step of each. */
+static lt_status step_each(void *context, int64_t round, double *found)
+{
+    stepped *o = context;
+    (void)round;
+    for (size_t i = 0; i < s.json.count; i++) {
+        double ignored;
+        const double begin = bench_core_seconds();
+        LT_TRY(time_step(&o[i], &ignored));
+        found[i] = bench_core_seconds() - begin;
+    }
+    return LT_OK;
+}
+
+static lt_status make_by_settings(lt_optim **out, const lt_params *params, const char *json)
+{
+    lt_optim_config c;
+    LT_TRY(lt_optim_config_parse(&c, json, strlen(json)));
+    lt_status st = lt_optim_config_make(out, &c, params);
+    lt_optim_config_clear(&c);
+    return st;
+}
+
+static lt_status measure_settings(const lt_params *params)
+{
+    stepped o[MOST_SETTINGS] = {{0}};
+    double median[MOST_SETTINGS];
+    char key[8];
+    lt_status st = s.json.count <= MOST_SETTINGS
+                       ? LT_OK
+                       : lt_fail(LT_E_ARG, "--settings: given %zu times, at most %d", s.json.count,
+                                 MOST_SETTINGS);
+    for (size_t i = 0; i < s.json.count && !st; i++) {
+        o[i].attempt = 1;
+        st = make_by_settings(&o[i].optim, params, s.json.item[i]);
+    }
+    if (!st)
+        st = bench_rounds(&s.common, step_each, o, (int)s.json.count, median);
+    for (size_t i = 0; i < s.json.count; i++) {
+        if (!st) {
+            fprintf(stderr, "%10.1f ms of a processor a step, %6.2f of the first: %s\n",
+                    1e3 * median[i], median[i] / median[0], s.json.item[i]);
+            snprintf(key, sizeof key, "%zu", i);
+            bench_print_open(key, '{');
+            bench_print_fields("core_milliseconds %g of_first %g", 1e3 * median[i],
+                               median[i] / median[0]);
+            bench_print_close('}');
+        }
+        lt_optim_free(&o[i].optim);
+    }
+    return st;
+}
+
 static lt_status run_optim(lt_device *device, lt_comm *comm)
 {
     bench_network n = {0};
@@ -296,7 +355,7 @@ static lt_status run_optim(lt_device *device, lt_comm *comm)
     if (!st)
         st = fill_gradients(&n.params);
     if (!st)
-        st = measure_all(&n.params, &milliseconds);
+        st = s.json.count ? measure_settings(&n.params) : measure_all(&n.params, &milliseconds);
     bench_network_close(&n);
     bench_print_close('}');
     bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s.arch,
