@@ -28,6 +28,7 @@ slow_stages()
         "builds 20 build_apart"
         "network 10 network"
         "programs 10 programs"
+        "wheel 10 python_wheel"
         "arm64 20 test_on_arm64"
         "same-bits 40 train_on_all"
         "storm 25 storm_full"
@@ -414,6 +415,12 @@ programs()
     row "1,000 launches leave nothing" env LAUNCHES=1000 "$dir/test_launch_graph"
     row "programs in threads, processes and by mpirun" python3 tests/launch/launch.py "$lather" "$dir" "$mpirun"
     row "a gang that loses a rank" python3 tests/launch/gang.py "$lather" "$work/main/tests/models/train_mlp" "$mpirun"
+}
+
+# With LATHER_PYTHON, an interpreter with pip, numpy and torch, their tests run from the wheel too.
+python_wheel()
+{
+    row "the Python package is built, installed, tested and removed" sh python/tests/test_wheel.sh "${LATHER_PYTHON:-/usr/bin/python3}"
 }
 
 storm_full()

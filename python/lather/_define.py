@@ -173,7 +173,8 @@ def _shares_memory(address, tensors):
 def _run(function, arguments, given, differentiable):
     """Calls an operation; returns its Tensor, or a tuple with further outputs."""
     flat = [t for a in arguments for t in a.tensors(given) if t is not None]
-    first = next((t for t in flat if isinstance(t, Tensor)), None) or _tensor(flat[0])
+    first = next((t for t in flat if isinstance(t, Tensor)), None)
+    first = _tensor(flat[0]) if first is None else first
     for a in arguments:  # numbers and arrays become tensors
         for name in [a.name] if a.kind in (_TENSOR, _TENSORS) else [n for k, n, _ in a.fields if k == _TENSOR] if a.is_struct else []:
             value = given[name]

@@ -55,6 +55,11 @@ class Tensor:
 
     __float__ = item
 
+    def __bool__(self):
+        if self.numel() != 1:
+            raise ValueError(f"lather: a tensor of shape {self.shape} is neither true nor false")
+        return self.item() != 0
+
     def tolist(self):
         """The values as nested lists."""
         wide = self if self.dtype in ("f32", "f64", "i32", "i64", "u8") else self.to("f32")

@@ -5,10 +5,16 @@ options(name) shows its options, preset(name) those of the programs.
 """
 import functools
 
+from ._library import lib
 from ._rule import Rule, canonical, copy_of, names, options, preset
 from ._tensor import Tensor
 
-__all__ = ["Optimizer", "names", "options", "preset"]
+__all__ = ["Optimizer", "load_plugin", "names", "options", "preset"]
+
+
+def load_plugin(path):
+    """Loads a shared object with optimizers, as --plugin does; they are then in names() and in lather.torch."""
+    lib.lt_plugin_load(str(path).encode(), b"python")
 
 
 class Optimizer:

@@ -3,11 +3,13 @@
 Each row of the library's table is a torch.optim.Optimizer here, in any capitals: SGD, AdamW, Shampoo, SOAP, Muon,
 LAMB, ... Parameters and gradients remain in PyTorch's memory; parameters are updated in place; state is the library's. Options have the
 names of the table (lather.optim.options("shampoo")), `betas` and `eps` those of PyTorch too; another name is an error with the nearest.
+Defaults are PyTorch's where it has a class of that name, else those of the published method.
 
 What differs from PyTorch: a step in which a gradient is NaN or infinite changes nothing; only lr and weight_decay may change between
 steps; parameters are CPU tensors of f32 or f64, contiguous or channels-last.
 """
 import functools
+import inspect
 
 import torch
 
@@ -21,6 +23,24 @@ _DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 
 def _device_of(dtype):
     return _device("cpu", f64=True) if dtype == torch.float64 else _device("cpu")
+
+
+def _pytorch_defaults(name):
+    """{argument: default} of PyTorch's class of that name; empty if it has none."""
+    for called in dir(torch.optim):
+        theirs = getattr(torch.optim, called)
+        if called.lower() == name and isinstance(theirs, type):
+            return {k: p.default for k, p in inspect.signature(theirs).parameters.items() if p.default is not p.empty}
+    return {}
+
+
+def _as_here(name, given):
+    """Options under the table's names, without those of PyTorch that have their default and mean nothing here (fused, amsgrad)."""
+    theirs, known = _pytorch_defaults(name), options(name)
+    kept = {k: v for k, v in given.items() if k in known or k not in theirs or v != theirs[k] or k == "betas"}
+    if "eps" in kept and "beta1" in known and theirs and "betas" not in theirs:
+        raise TypeError(f"lather.torch: PyTorch's eps of {name} is another constant than the option epsilon here; name that one")
+    return canonical(name, kept)
 
 
 def _check(p, where):
@@ -49,16 +69,22 @@ def _borrow(t, device):
 class Optimizer(torch.optim.Optimizer):
     """An optimizer of the library by name; param_groups may differ in all options."""
 
-    def __init__(self, name, params, lr, **given):
+    def __init__(self, name, params, lr=None, **given):
         self._name, self._rules, self._wrapped = name, [], []
-        defaults = {n: o.default for n, o in options(name).items()}
-        super().__init__(params, {"lr": lr, **defaults, **canonical(name, given)})
+        known, theirs = options(name), _pytorch_defaults(name)
+        defaults = {n: o.default for n, o in known.items()}
+        defaults.update({k: v for k, v in canonical(name, {k: v for k, v in theirs.items() if k != "eps"}).items()
+                         if k in known and isinstance(v, (bool, int, float))})
+        lr = theirs.get("lr") if lr is None else lr
+        if lr is None:
+            raise TypeError(f"lather.torch: {name} needs lr")
+        super().__init__(params, {"lr": lr, **defaults, **_as_here(name, given)})
 
     def add_param_group(self, param_group):
         own = {k: v for k, v in param_group.items() if k not in ("params", "param_names")}
         for k in own:
             del param_group[k]
-        param_group.update(canonical(self._name, own))
+        param_group.update(_as_here(self._name, own))
         super().add_param_group(param_group)
         try:
             self._open(len(self._rules))
@@ -178,7 +204,7 @@ class Optimizer(torch.optim.Optimizer):
 
 @functools.lru_cache(maxsize=None)
 def _class(name, called):
-    def __init__(self, params, lr, **given):
+    def __init__(self, params, lr=None, **given):
         Optimizer.__init__(self, name, params, lr, **given)
     text = f"{name} of the library as a PyTorch optimizer.\n\nOptions, by the table:\n" + "\n".join(f"    {o!r}" for o in options(name).values())
     return type(called, (Optimizer,), {"__init__": __init__, "__doc__": text})

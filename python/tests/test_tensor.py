@@ -77,6 +77,12 @@ class Operations(unittest.TestCase):
         with self.assertRaises(TypeError):
             lather.conv2d(x)
 
+    def test_a_scalar_is_an_operand(self):
+        s = lather.tensor([1.0, 2]).sum()
+        self.assertEqual(((s * s).item(), bool(s), bool(s - 3)), (9, True, False))
+        with self.assertRaisesRegex(ValueError, "neither true nor false"):
+            bool(lather.zeros(2))
+
     def test_failures_have_the_librarys_message(self):
         with self.assertRaisesRegex(lather.ArgumentError, r"\[2,3\]") as caught:
             lather.matmul(lather.zeros(2, 3), lather.zeros(2, 3))

@@ -75,11 +75,77 @@ class Arrays(unittest.TestCase):
         self.assertTrue(torch.allclose(torch.from_dlpack(v.grad), w.grad, rtol=1e-4, atol=1e-6))
 
 
+F = torch.nn.functional
+UNARY = ["relu", "exp", "sqrt", "sigmoid", "tanh", "silu", "abs", "gelu", ("ln", torch.log), ("softmax", lambda x: x.softmax(-1)),
+         ("softplus", lambda x: F.softplus(x, 2.0, 20.0), 2.0, 20.0), ("leaky_relu", lambda x: F.leaky_relu(x, 0.1), 0.1),
+         ("clamp", lambda x: x.clamp(0.3, 0.8), 0.3, 0.8), ("pow", lambda x: x ** 1.5, 1.5), ("cumsum", lambda x: x.cumsum(-1), -1),
+         ("log_softmax", lambda x: x.log_softmax(0), 0), ("slice", lambda x: x[:, 1:3], 1, 1, 2), ("var", torch.var, 1.0),
+         ("reshape", lambda x: x.reshape(4, 3), (4, 3)), ("permute", lambda x: x.T, (1, 0)), ("flatten", lambda x: x.flatten(1))]
+BINARY = [("add", torch.add), ("mul", torch.mul), ("sub", torch.sub), ("div", torch.div),
+          ("maximum", torch.maximum), ("pow_tensor", torch.pow),
+          ("matmul", lambda a, b: a @ b.T, {"transpose_b": True}), ("linear", F.linear), ("mse_loss", F.mse_loss),
+          ("l1_loss", lambda a, b: F.l1_loss(a, b, reduction="sum"), {"reduction": "sum"}),
+          ("concat", lambda a, b: torch.cat([a, b], 1), None)]
+
+
+class Operations(unittest.TestCase):
+    """Values and gradients of samples of all kinds of arguments, against PyTorch's."""
+
+    def compare(self, ours, theirs, arrays):
+        leaves = [a.clone().requires_grad_() for a in arrays]
+        want = theirs(*leaves)
+        weight = torch.rand(want.shape, generator=torch.Generator().manual_seed(1))
+        (want * weight).sum().backward()
+        tensors = [lather.tensor(a.clone(), requires_grad=True) for a in arrays]
+        found = ours(*tensors)
+        (found * lather.tensor(weight)).sum().backward()
+        torch.testing.assert_close(torch.from_dlpack(found), want.detach(), rtol=2e-5, atol=2e-6)
+        for t, leaf in zip(tensors, leaves):
+            torch.testing.assert_close(torch.from_dlpack(t.grad), leaf.grad, rtol=1e-4, atol=1e-5)
+
+    def test_unary(self):
+        x = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)) + 0.1
+        for row in UNARY:
+            name, theirs, *arguments = row if isinstance(row, tuple) else (row, getattr(F, row, None) or getattr(torch, row))
+            with self.subTest(name):
+                self.compare(lambda t, n=name, a=arguments: getattr(lather, n)(t, *a), theirs, [x])
+
+    def test_binary(self):
+        rng = torch.Generator().manual_seed(0)
+        a, b = torch.rand(3, 4, generator=rng) + 0.1, torch.rand(3, 4, generator=rng) + 0.1
+        for name, theirs, *settings in BINARY:
+            with self.subTest(name):
+                if settings == [None]:
+                    self.compare(lambda s, t: lather.concat([s, t], 1), theirs, [a, b])
+                else:
+                    self.compare(lambda s, t, n=name, k=settings: getattr(lather, n)(s, t, **(k[0] if k else {})), theirs, [a, b])
+
+    def test_images_and_attention(self):
+        rng = torch.Generator().manual_seed(0)
+        x, w, b = torch.rand(2, 4, 7, 7, generator=rng), torch.rand(6, 2, 3, 3, generator=rng), torch.rand(6, generator=rng)
+        self.compare(lambda x, w, b: lather.conv2d(x, w, b, stride_h=2, stride_w=2, pad_h=1, pad_w=1, groups=2),
+                     lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1, groups=2), [x, w, b])
+        self.compare(lambda x: lather.maxpool2d(x, kernel_h=3, kernel_w=3, stride_h=2, stride_w=2), lambda x: F.max_pool2d(x, 3, 2), [x])
+        self.compare(lambda x, g, b: lather.group_norm(x, g, b, groups=2, eps=1e-5), lambda x, g, b: F.group_norm(x, 2, g, b),
+                     [x, b[:4].clone(), b[2:].clone()])
+        q = torch.rand(2, 5, 8, generator=rng)
+
+        def attention(q):
+            heads = q.reshape(2, 5, 2, 4).transpose(1, 2)
+            return F.scaled_dot_product_attention(heads, heads, heads, is_causal=True).transpose(1, 2).reshape(2, 5, 8)
+        self.compare(lambda q: lather.attention(q, q, q, heads=2, causal=True), attention, [q])
+
+    def test_a_wrong_gradient_is_found(self):
+        with self.assertRaises(AssertionError):
+            self.compare(lambda x: lather.relu(x), lambda x: F.relu(x) + 0.001 * x.detach(), [torch.rand(3, 4)])
+
+
 class Optimizers(unittest.TestCase):
     def test_updates_are_pytorchs(self):
         rows = [(torch.optim.SGD, "SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
                 (torch.optim.Adam, "Adam", {"lr": 1e-3, "betas": (0.8, 0.99), "eps": 1e-7, "weight_decay": 1e-2}),
-                (torch.optim.AdamW, "AdamW", {"lr": 1e-3, "weight_decay": 0.1}), (torch.optim.Adagrad, "AdaGrad", {"lr": 0.01})]
+                (torch.optim.AdamW, "AdamW", {"lr": 1e-3, "weight_decay": 0.1}),
+                (torch.optim.AdamW, "AdamW", {"amsgrad": False, "fused": None}), (torch.optim.Adagrad, "AdaGrad", {"lr": 0.01})]
         for dtype, bound in ((torch.float32, 1e-6), (torch.float64, 1e-14)):
             for theirs, ours, settings in rows:
                 with self.subTest(f"{ours} {dtype}"):
@@ -94,7 +160,7 @@ class Optimizers(unittest.TestCase):
         for net in (a, b):
             net[3].bias.requires_grad_(False)
         p = train(a, torch.optim.AdamW(a.parameters(), lr=1e-3), 5)
-        q = train(b, lather.torch.AdamW(b.parameters(), lr=1e-3, weight_decay=0.01), 5)
+        q = train(b, lather.torch.AdamW(b.parameters(), lr=1e-3), 5)
         self.assertLess(largest_difference(p, q), 1e-6)
 
     def test_a_saved_state_continues_with_the_same_bits(self):
@@ -177,6 +243,8 @@ class Optimizers(unittest.TestCase):
                 (ValueError, "strides", lambda: lather.torch.SGD([torch.zeros(3, 2).T.requires_grad_()], lr=1)),
                 (ValueError, "is on meta; these optimizers update CPU tensors", lambda: lather.torch.SGD([torch.zeros(2, device="meta")], lr=1)),
                 (lather.ArgumentError, "no key 'amsgrad'", lambda: lather.torch.AdamW([w], lr=1, amsgrad=True)),
+                (TypeError, "shampoo needs lr", lambda: lather.torch.Shampoo([w])),
+                (TypeError, "PyTorch's eps of muon is another constant", lambda: lather.torch.Muon([w], eps=1e-3)),
                 (ValueError, r"groups of \[1, 1\] parameters, this optimizer has \[1\]", lambda: lather.torch.SGD([w], lr=1).load_state_dict(
                     lather.torch.SGD([{"params": [w]}, {"params": [torch.zeros(1)]}], lr=1).state_dict())),
                 (ValueError, "has no 'numbers'", lambda: lather.torch.SGD([w], lr=1).load_state_dict(torch.optim.SGD([w], lr=1).state_dict())),
