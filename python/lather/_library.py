@@ -69,6 +69,11 @@ _PLAIN = {
 _structs = {}
 
 
+def share_symbols():
+    """Lets plugins find the library's functions. Not done at import: symbols of its dependencies become global too."""
+    ctypes.CDLL(path, mode=os.RTLD_GLOBAL | os.RTLD_NOLOAD)
+
+
 def length(text):
     """The number in brackets of an array: a number, or a constant of the headers."""
     return int(text) if text.isdigit() else api["constants"][text]

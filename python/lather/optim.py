@@ -5,7 +5,7 @@ options(name) shows its options, preset(name) those of the programs.
 """
 import functools
 
-from ._library import lib
+from ._library import lib, share_symbols
 from ._rule import Rule, canonical, copy_of, names, options, preset
 from ._tensor import Tensor
 
@@ -14,6 +14,7 @@ __all__ = ["Optimizer", "load_plugin", "names", "options", "preset"]
 
 def load_plugin(path):
     """Loads a shared object with optimizers, as --plugin does; they are then in names() and in lather.torch."""
+    share_symbols()
     lib.lt_plugin_load(str(path).encode(), b"python")
 
 

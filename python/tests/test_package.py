@@ -48,6 +48,25 @@ class Library(unittest.TestCase):
         self.assertRegex(outcome(self.folder, LATHER_LIBRARY="", LD_LIBRARY_PATH=""), "or set LATHER_LIBRARY to the path|^$")
 
 
+class Plugins(unittest.TestCase):
+    def test_an_optimizer_of_a_plugin(self):
+        compiler, root = shutil.which("cc"), os.path.join(os.path.dirname(PACKAGE), "..")
+        if not compiler or not os.path.exists(os.path.join(root, "examples")):
+            self.skipTest("no compiler, or not in a source tree")
+        with tempfile.TemporaryDirectory() as folder:
+            plugin = os.path.join(folder, "signum.so")
+            subprocess.run([compiler, "-shared", "-fPIC", "-I" + os.path.join(root, "include"), os.path.join(root, "examples", "plugin_signum.c"),
+                            "-o", plugin], check=True)
+            lather.optim.load_plugin(plugin)
+        w = lather.tensor([1.0, -2.0], requires_grad=True)
+        optimizer = lather.optim.Signum([w], lr=0.5, weight_decay=0)
+        (w * w).sum().backward()
+        optimizer.step()
+        self.assertEqual(w.tolist(), [0.5, -1.5])
+        with self.assertRaisesRegex(lather.Error, "nonexistent.so"):
+            lather.optim.load_plugin("/nonexistent.so")
+
+
 class Headers(unittest.TestCase):
     def test_declarations_of_all_forms(self):
         api = _headers.parse({"a.h": """
