@@ -76,11 +76,11 @@ slow_stage() # NAME FUNCTION
     } >"$work/report" && cp "$work/report" "$report"
 }
 
-# All rows of the test programs, those marked full too; those of CUDA are the stage after this.
+# All rows of the test programs, those marked full too; those of CUDA are the stage after this, those of --reproducible another.
 test_all_rows()
 {
     local -x LATHER_TEST_FULL=1
-    rows "all rows of the test programs" "$work/main" --no-suite device --timeout-multiplier 3
+    rows "all rows of the test programs" "$work/main" --no-suite device --no-suite same-bits --timeout-multiplier 3
 }
 
 # The CUDA backend on stand-ins and emulators.
@@ -342,7 +342,8 @@ both_onednn()
     }
     rm -rf "$work/dnnl3"
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
-        rows "suites with oneDNN 3" "$work/dnnl3" --no-suite full && conv_fuzz "$work/dnnl3" --seconds 30 "" avx512 avx2 generic
+        rows "suites with oneDNN 3" "$work/dnnl3" --no-suite full --suite tensor --suite nn --suite models --suite conform &&
+        conv_fuzz "$work/dnnl3" --seconds 30 "" avx512 avx2 generic
     rm -rf "$prefix"
 }
 
