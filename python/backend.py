@@ -1,7 +1,10 @@
 """Builds the wheel (PEP 517): the package, the tables of the headers and the library, compiled with libc, libm and OpenMP alone.
 
     pip wheel ./python                                              compiles the library with meson
+    pip wheel ./python --config-settings=build=FOLDER               compiles it in a folder that is kept for the next time
     pip wheel ./python --config-settings=library=BUILD/liblather.so.0     takes one that is built
+
+LATHER_JOBS limits the number of compilers that run at once.
 """
 import base64
 import hashlib
@@ -44,10 +47,10 @@ def _metadata():
 
 def _compile(folder):
     """Compiles the library in a folder; returns its path."""
-    tool = ["meson"] if shutil.which("meson") else None
-    if not tool or not shutil.which("ninja"):
+    if not shutil.which("meson") or not shutil.which("ninja"):
         raise RuntimeError("lather: the wheel needs meson and ninja to compile the library, or --config-settings=library=PATH of one")
-    subprocess.run([*tool, "setup", folder, ROOT, *OPTIONS], check=True)
+    if not os.path.exists(os.path.join(folder, "build.ninja")):
+        subprocess.run(["meson", "setup", folder, ROOT, *OPTIONS], check=True)
     name = "liblather.so." + re.match(r"[\d.]*\d", _version()).group()
     subprocess.run(["ninja", "-C", folder, *(["-j", os.environ["LATHER_JOBS"]] if "LATHER_JOBS" in os.environ else []), name], check=True)
     return os.path.join(folder, name)
@@ -78,7 +81,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {f"lather/{name}": _read(HERE, "lather", name) for name in modules}
     files["lather/api.json"] = _tables()
     with tempfile.TemporaryDirectory() as folder:
-        files[f"lather/{SONAME}"] = _read((config_settings or {}).get("library") or _compile(folder))
+        given = config_settings or {}
+        files[f"lather/{SONAME}"] = _read(given.get("library") or _compile(given.get("build", folder)))
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: lather\nRoot-Is-Purelib: false\nTag: {_tag()}\n".encode()
     files[f"{info}/LICENSE"] = _read(ROOT, "LICENSE")

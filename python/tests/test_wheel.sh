@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds a wheel, installs it into a fresh environment and runs the package's tests from there.
 #
-#   test_wheel.sh [PYTHON [LIBRARY]]     LIBRARY is put into the wheel; without it the library is compiled
+#   test_wheel.sh [PYTHON [SETTING]]     SETTING is one of backend.py: library=PATH, build=FOLDER
 #
 # PYTHON, a venv's too, must have pip and venv; its numpy and torch are used. Exit status 77 without pip.
 set -eu
@@ -12,7 +12,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 unset PYTHONPATH LATHER_LIBRARY
 "$python" -m pip wheel --no-deps --no-build-isolation --disable-pip-version-check -q -w "$folder" \
-    ${2:+"--config-settings=library=$2"} "$root/python"
+    ${2:+"--config-settings=$2"} "$root/python"
 "$python" -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install --no-index --disable-pip-version-check -q "$folder"/lather-*.whl
 site=$("$folder/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
