@@ -1,7 +1,16 @@
 """Devices: where tensors live and kernels run. "cpu" is the default; "ref" is plain loops, the specification."""
 import ctypes
+import warnings
 
 from ._library import lib, make, struct, words
+
+def build_info():
+    """Lines on the build and this machine: version, backends, libraries, kernels for this processor."""
+    lines = []
+    while lib.lt_build_info(len(lines)):
+        lines.append(lib.lt_build_info(len(lines)))
+    return lines
+
 
 dtypes = words("lt_dtype")  # {"f32": 0, "f64": 1, ...}
 dtype_names = {value: name for name, value in dtypes.items()}
@@ -11,6 +20,9 @@ class Device:
     """A device that device() opened; it is open until the program ends."""
 
     def __init__(self, name, settings):
+        if name == "cpu" and any("CPU kernels: generic" in line for line in build_info()):
+            warnings.warn("lather: this processor has no vector instructions that the library knows (x86-64: AVX2 and FMA); its kernels "
+                          "are the slow generic ones", RuntimeWarning, stacklevel=3)
         self.name, self.settings = name, settings
         self.address = make(lib.lt_device_open, name.encode(), ctypes.byref(struct("lt_device_config")(**settings)))
         self.master_dtype = dtype_names[lib.lt_device_master_dtype(self.address)]

@@ -87,7 +87,7 @@ class Tape:
     def __init__(self, device, record):
         spare = _thread.spare.setdefault(device, [])
         self.address = spare.pop() if spare else make(lib.lt_tape_new, device.address)
-        self.device, self.record, self.ended = device, record, False
+        self.device, self.record, self.ended = device, record, ""  # ended: the reason, or ""
         self.results, self.inputs, self.leaves = weakref.WeakSet(), [], {}
         lib.lt_tape_reset(self.address, _new_pass(record))
         weakref.finalize(self, _release, self.address, spare).atexit = False
@@ -97,8 +97,9 @@ class Tape:
         if tensor._tape is self:
             return tensor._address
         if tensor._tape is not None and tensor.requires_grad and self.record:
-            raise RuntimeError("lather: a tensor of an earlier pass, in which backward() ran, is used in a new one; compute it again, or "
-                               "use .detach() if no gradient is to go through it")
+            why = tensor._tape.ended or "another pass is open, of other settings or of another thread"
+            raise RuntimeError(f"lather: a tensor of an earlier pass is used in a new one: {why}; compute it again, or use .detach() if no "
+                               "gradient is to go through it")
         if self.record:
             self.inputs.append(tensor)
             if tensor.requires_grad:
@@ -113,18 +114,18 @@ class Tape:
         return self.leaves[id(tensor)]
 
     def check(self):
-        """Raises the tape's failure. The tape is of no use afterwards."""
-        self.ended = True
+        """Raises the tape's failure, which ends the pass."""
+        self.ended = "an operation of it failed"
         lib.lt_tape_status(self.address)
 
     def backward(self, loss):
         if self.ended:
-            raise RuntimeError("lather: backward() ran already in this pass; compute the loss again")
+            raise RuntimeError(f"lather: backward() in a pass that has ended: {self.ended}; compute the loss again")
         if loss.shape != ():
             raise ValueError(f"lather: backward() needs a scalar, got shape {loss.shape}; use .sum() or .mean()")
         for result in list(self.results):  # what Python still holds can be read afterwards
             lib.lt_tape_keep(self.address, result._address)
-        self.ended = True
+        self.ended = "backward() ran in it"
         _thread.attempt += 1
         lib.lt_tape_backward(self.address, loss._address, 1.0)
 
@@ -134,6 +135,9 @@ def tape_for(tensors, differentiable):
     device = tensors[0].device
     if not (differentiable and _thread.gradients and any(t.requires_grad for t in tensors)):
         return Tape(device, False)
+    for t in tensors:  # the pass that they belong to, whatever the settings are now
+        if t.requires_grad and t._tape is not None and not t._tape.ended:
+            return t._tape
     current = _thread.current.get(device, lambda: None)()
     if current is None or current.ended:
         current = Tape(device, True)

@@ -41,6 +41,17 @@ class Library(unittest.TestCase):
         self.assertRegex(outcome(self.folder, LATHER_LIBRARY=lather.library_path),
                          f"ImportError: lather: this package is of version 9.8.7, but the library .* is of version {lather.__version__}")
 
+    def test_a_slow_processor_is_a_warning(self):
+        self.tables()
+        code = "import lather; lather.tensor([1.0]); print(lather.build_info()[-1])"
+        for isa, wanted in (("generic", "RuntimeWarning: lather: this processor has no vector instructions"), ("avx2", "^$")):
+            if isa == "avx2" and "generic" in lather.build_info()[-1]:
+                continue
+            done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False,
+                                  env={**os.environ, "PYTHONPATH": self.folder, "LATHER_CPU_ISA": isa, "LATHER_LIBRARY": lather.library_path})
+            self.assertRegex(done.stderr, wanted)
+            self.assertIn(isa, done.stdout)
+
     def test_a_file_that_is_no_library_is_an_error(self):
         self.tables()
         self.assertRegex(outcome(self.folder, LATHER_LIBRARY=__file__), "ImportError: lather: .*test_package.py cannot be loaded")

@@ -2,6 +2,7 @@
 import array
 import gc
 import inspect
+import threading
 import unittest
 
 import lather
@@ -165,9 +166,51 @@ class Gradients(unittest.TestCase):
             lather.tensor([1, 2], requires_grad=True)
         loss = w.sum()
         loss.backward()
-        with self.assertRaisesRegex(RuntimeError, "ran already"):
+        with self.assertRaisesRegex(RuntimeError, "has ended: backward.. ran in it"):
             loss.backward()
         self.assertFalse(lather.argmax(w * 2).requires_grad)
+
+    def test_a_pass_may_leave_its_settings(self):
+        w = lather.tensor([2.0, 3], requires_grad=True)
+        with lather.settings(recompute="cheap"):
+            y = w * w
+        y.sum().backward()
+        self.assertEqual(w.grad.tolist(), [4, 6])
+        a = w * w
+        with lather.settings(train=False), self.assertRaisesRegex(RuntimeError, "another pass is open"):
+            b = w * 2
+            lather.add(b, a)
+        with self.assertRaisesRegex(TypeError, "no setting 'dype'; there are attempt"), lather.settings(dype="bf16"):
+            pass
+
+    def test_a_failure_ends_its_pass(self):
+        w = lather.zeros(2, 3, requires_grad=True)
+        y = w * 2
+        with self.assertRaises(lather.ArgumentError):
+            lather.matmul(y, w)
+        with self.assertRaisesRegex(RuntimeError, "an operation of it failed"):
+            y * w
+        (w * 2).sum().backward()
+        self.assertEqual(w.grad.tolist()[0], [2, 2, 2])
+
+    def test_threads_have_separate_passes(self):
+        w, found = lather.tensor([1.0, 2], requires_grad=True), []
+
+        def work(factor):
+            v = lather.tensor([1.0, 2], requires_grad=True)
+            for _ in range(20):
+                v.grad = None
+                (v * v * factor).sum().backward()
+            found.append((factor, v.grad.tolist()))
+        threads = [threading.Thread(target=work, args=(k,)) for k in (1.0, 2.0, 3.0)]
+        y = w * 5
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        y.sum().backward()
+        self.assertEqual(w.grad.tolist(), [5, 5])
+        self.assertEqual(sorted(found), [(k, [2 * k, 4 * k]) for k in (1.0, 2.0, 3.0)])
 
     def test_weights_changed_by_others_are_read_again(self):
         numbers = array.array("f", [1] * 4096)
