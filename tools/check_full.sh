@@ -130,7 +130,7 @@ test_on_arm64()
     done
     without="replay_matrix|replay_cli|quantized_formats|data_service" # start programs without the emulator
     without="$without|bombs" # the emulator does not limit memory
-    without="$without|mup|option_pairs|option_pairs_control" # more than a minute
+    without="$without|mup|option_pairs" # more than a minute
     mapfile -t tests < <(meson test -C "$work/arm64-tests" --no-rebuild --list "${suites[@]}" | sed -n 's,.* / ,,p' | grep -vxE "$without")
     [ ${#tests[@]} -gt 0 ] || row "suites for ARM64" false || return
     rows "suites for ARM64" "$work/arm64-tests" --timeout-multiplier 5 "${tests[@]}"
