@@ -155,6 +155,8 @@ def _lift(value, like):
     if value is None or isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float)):
+        if like.dtype[0] in "iu" and value != int(value):
+            raise TypeError(f"lather: {value} is no {like.dtype}; convert the tensor by .to('f32')")
 
         return zeros(dtype=like.dtype, device=like.device).fill_(value)
     return _tensor(value, device=like.device)
@@ -173,6 +175,8 @@ def _shares_memory(address, tensors):
 def _run(function, arguments, given, differentiable):
     """Calls an operation; returns its Tensor, or a tuple with further outputs."""
     flat = [t for a in arguments for t in a.tensors(given) if t is not None]
+    if not flat:
+        raise TypeError("lather: the operation got no tensor")
     first = next((t for t in flat if isinstance(t, Tensor)), None)
     first = _tensor(flat[0]) if first is None else first
     for a in arguments:  # numbers and arrays become tensors

@@ -41,17 +41,23 @@ _PLAIN, _NEW = b"dltensor", b"dltensor_versioned"
 _lent = {}  # address of a managed tensor: all that must live until its deleter runs
 
 
+# Consumers may call these two while the interpreter ends, when globals are gone: all that they use is in their arguments, and they
+# live for ever.
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(address):
-    _lent.pop(address, None)
+def _delete(address, pop=_lent.pop):
+    pop(address, None)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _drop_capsule(capsule):
+def _drop_capsule(capsule, names=(_PLAIN, _NEW), is_valid=_api.PyCapsule_IsValid, pointer=_raw_pointer, pop=_lent.pop):
     """Frees the tensor of an unconsumed capsule: a consumer renames it."""
-    for name in (_PLAIN, _NEW):
-        if _api.PyCapsule_IsValid(capsule, name):
-            _delete(_raw_pointer(capsule, name))
+    for name in names:
+        if is_valid(capsule, name):
+            pop(pointer(capsule, name), None)
+
+
+for _callback in (_delete, _drop_capsule):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 
 
 class Memory:

@@ -124,6 +124,12 @@ class Tensor:
         lib.lt_tensor_fill(self._address, value)
         return self
 
+    def __deepcopy__(self, memo):
+        return self.detach().requires_grad_(self.requires_grad)
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("lather: a tensor is not pickled, and not copied without its memory; use .detach(), .numpy() or .tolist()")
+
     # --- Gradients ---
 
     def _parameter(self):
@@ -180,6 +186,8 @@ class Tensor:
 def _flatten(values, flat):
     """Appends nested lists to flat; returns their shape."""
     if not isinstance(values, (list, tuple)):
+        if not isinstance(values, (int, float)):
+            raise TypeError(f"lather: {type(values).__name__} is no array, number or list of numbers")
         flat.append(values)
         return ()
     shapes = {_flatten(v, flat) for v in values}

@@ -1,7 +1,9 @@
 """Tensors, operations and gradients, without numpy."""
 import array
+import copy
 import gc
 import inspect
+import pickle
 import threading
 import unittest
 
@@ -46,6 +48,15 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "f64, not f32, and copy=False"):
             lather.tensor(array.array("d", [1]), dtype="f32", copy=False)
 
+    def test_copies_have_their_own_memory(self):
+        t = lather.tensor([1.0, 2], requires_grad=True)
+        c = copy.deepcopy(t)
+        t.fill_(0)
+        self.assertEqual((c.tolist(), c.requires_grad), ([1, 2], True))
+        for function in (copy.copy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "not pickled"):
+                function(t)
+
     def test_indices_and_operators(self):
         t = lather.tensor([[1.0, 2, 3], [4, 5, 6]])
         self.assertEqual((t[1].tolist(), t[:, 2].tolist(), t[-1, 0:2].tolist()), ([4, 5, 6], [3, 6], [4, 5]))
@@ -83,6 +94,13 @@ class Operations(unittest.TestCase):
         self.assertEqual(((s * s).item(), bool(s), bool(s - 3)), (9, True, False))
         with self.assertRaisesRegex(ValueError, "neither true nor false"):
             bool(lather.zeros(2))
+
+    def test_values_of_no_sense_are_errors(self):
+        for text, call in (("2.5 is no i64", lambda: lather.tensor([1, 2]) * 2.5), ("str is no array", lambda: lather.tensor("abc")),
+                           ("NoneType is no array", lambda: lather.tensor([1, None])), ("got no tensor", lambda: lather.relu(None))):
+            with self.subTest(text), self.assertRaisesRegex(TypeError, text):
+                call()
+        self.assertEqual((lather.tensor([1, 2]) * 2.0).tolist(), [2, 4])
 
     def test_failures_have_the_librarys_message(self):
         with self.assertRaisesRegex(lather.ArgumentError, r"\[2,3\]") as caught:

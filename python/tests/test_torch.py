@@ -2,6 +2,9 @@
 import copy
 import gc
 import io
+import os
+import subprocess
+import sys
 import unittest
 
 import torch
@@ -10,6 +13,7 @@ import lather
 import lather.optim
 import lather.torch
 
+COMPARE = os.path.join(os.path.dirname(lather.__file__), "..", "..", "tools", "compare_torch.py")
 torch.set_num_threads(1)
 
 
@@ -56,6 +60,17 @@ class Arrays(unittest.TestCase):
         torch.from_dlpack(lather.zeros(100))
         gc.collect()
         self.assertEqual(lather.device().memory()["used"], before)
+
+    def test_tensors_may_outlive_the_interpreter(self):
+        code = """if True:
+            import torch, lather, numpy
+            a, b = torch.from_dlpack(lather.zeros(100)), numpy.from_dlpack(lather.zeros(3))
+            class Circle: pass
+            c = Circle()
+            c.own, c.t, c.unused = c, torch.from_dlpack(lather.zeros(5)), lather.zeros(3).__dlpack__()
+            torch.kept, numpy.kept, unused = a, b, lather.zeros(3).__dlpack__()"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_what_cannot_be_shared_says_why(self):
         with self.assertRaisesRegex(ValueError, r"use \.detach\(\)"):
@@ -154,6 +169,14 @@ class Optimizers(unittest.TestCase):
                     q = train(b, getattr(lather.torch, ours)(b.parameters(), **settings), 10)
                     self.assertLess(largest_difference(p, q), bound)
                     self.assertGreater(largest_difference(p, model(dtype).parameters()), 1e-3)
+
+    @unittest.skipUnless(os.path.exists(COMPARE), "not in a source tree")
+    def test_the_comparison_has_a_row_for_each(self):
+        done = subprocess.run([sys.executable, COMPARE, "--layers", "1", "--rounds", "1"], capture_output=True, text=True, check=True)
+        rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
+        self.assertEqual([row[0] for row in rows], ["| AdamW, torch.optim", "| AdamW, torch.optim fused", "| SGD with momentum, torch.optim"])
+        for row in rows:
+            self.assertLess(float(row[4].rstrip(" |")), 1e-6)
 
     def test_channels_last_and_missing_gradients(self):
         a, b = (model().to(memory_format=torch.channels_last) for _ in range(2))
