@@ -5,6 +5,8 @@ tuple. A function with a tensor as its first argument is a method too.
 """
 import ctypes
 import keyword
+import numbers
+import operator
 import re
 
 from ._library import api, ctype, length, lib, struct, word_value, words
@@ -55,26 +57,37 @@ def _optional(doc):
 
 def _dims(value, ndim):
     """A set of bits, one for each dimension."""
-    listed = (value,) if isinstance(value, int) else tuple(value or ())
-    return sum(1 << (d + ndim if d < 0 else d) for d in listed)
+    listed = tuple(value) if isinstance(value, (tuple, list, range)) else (value,)
+    return sum(1 << _dim(d, ndim) for d in set(listed))
+
+
+def _dim(d, ndim):
+    """A dimension, counted from the end if negative."""
+    at = operator.index(d)
+    if not -ndim <= at < ndim:
+        raise IndexError(f"lather: dimension {at} of a tensor of {ndim} dimensions")
+    return at % ndim
 
 
 def _value(kind, lengths, name, value, first):
     """The C value of one argument. first: the first tensor, for dimensions counted from the end."""
-    if kind == _TENSOR and not lengths:
-        return None if value is None else value
     if kind in api["enums"]:
         return dtypes[value] if kind == "lt_dtype" and value in dtypes else word_value(kind, value, name)
     if kind == "lt_shape":
-        sizes = [int(v) for v in value]
+        sizes = [operator.index(v) for v in value]
+        if len(sizes) > 5:
+            raise ValueError(f"lather: {name} has {len(sizes)} dimensions, at most 5 are possible")
         return struct("lt_shape")(len(sizes), (ctypes.c_int64 * 5)(*sizes))
     if kind == "unsigned":
         return _dims(value, first.ndim)
-    if name == "dim" and value < 0:
-        return value + first.ndim
+    if name == "dim":
+        return _dim(value, first.ndim)
     if lengths:
-        return (ctype(kind) * length(lengths[0]))(*value)
-    return value
+        most = length(lengths[0])
+        if len(value) > most:
+            raise ValueError(f"lather: {name} has {len(value)} values, at most {most} are possible")
+        return (ctype(kind) * most)(*value)
+    return float(value) if kind in ("double", "float") else bool(value) if kind == "bool" else operator.index(value)
 
 
 class _Argument:
@@ -127,11 +140,15 @@ class _Argument:
             return ctypes.byref(made) if self.kind.endswith("*") else made
         if self.kind == _TENSORS or (self.kind == _TENSOR and self.lengths):
             addresses = [read(t) for t in given[self.name]]
+            if self.lengths and len(addresses) != length(self.lengths[0]):
+                raise ValueError(f"lather: {self.name} has {len(addresses)} tensors, want {self.lengths[0]}")
             return ctypes.cast((ctypes.c_void_p * len(addresses))(*addresses), ctypes.c_void_p)
         if self.kind == _TENSOR:
             return read(given[self.name])
         if self.kind == "int *":
-            order = [int(v) for v in given[self.name]]
+            order = [_dim(v, first.ndim) for v in given[self.name]]
+            if len(order) != first.ndim:
+                raise ValueError(f"lather: {self.name} has {len(order)} numbers, the tensor {first.ndim} dimensions")
             return ctypes.cast((ctypes.c_int * len(order))(*order), ctypes.c_void_p)
         if self.name == "count" and "count" not in given:
             return len(given[_list_name(given)])
@@ -154,7 +171,7 @@ def _lift(value, like):
     """A number or array as a tensor on the device, and of the dtype, of another."""
     if value is None or isinstance(value, Tensor):
         return value
-    if isinstance(value, (int, float)):
+    if isinstance(value, numbers.Real):
         if like.dtype[0] in "iu" and value != int(value):
             raise TypeError(f"lather: {value} is no {like.dtype}; convert the tensor by .to('f32')")
 

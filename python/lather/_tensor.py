@@ -1,7 +1,7 @@
 """Tensors: arrays of the library, shared with numpy, torch and others without copies."""
 import array as _array
 import ctypes
-
+import numbers
 import weakref
 
 from . import _dlpack
@@ -18,6 +18,7 @@ class Tensor:
     dtype is "f32", "f64", "f16", "bf16", "i32", "i64" or "u8". numpy.asarray(t), torch.from_dlpack(t) and t.numpy() share its memory.
     """
 
+    __array_ufunc__ = None  # numpy leaves `array + tensor` to __radd__
     __slots__ = ("_address", "_tape", "_exporter", "_shared", "_leaf", "_gradient", "device", "shape", "dtype", "requires_grad",
                  "__weakref__")
 
@@ -186,7 +187,7 @@ class Tensor:
 def _flatten(values, flat):
     """Appends nested lists to flat; returns their shape."""
     if not isinstance(values, (list, tuple)):
-        if not isinstance(values, (int, float)):
+        if not isinstance(values, numbers.Real):
             raise TypeError(f"lather: {type(values).__name__} is no array, number or list of numbers")
         flat.append(values)
         return ()
@@ -199,7 +200,7 @@ def _flatten(values, flat):
 def _from_list(values):
     flat = []
     shape = _flatten(values, flat)
-    whole = all(isinstance(v, int) for v in flat)
+    whole = all(isinstance(v, numbers.Integral) for v in flat)
     flat = _array.array("q" if whole else "f", flat)
     return _dlpack.Memory(flat.buffer_info()[0], "i64" if whole else "f32", shape, _dlpack.row_major(shape), False, flat)
 
@@ -215,6 +216,8 @@ def _from_buffer(values):
 def _memory_of(values):
     if getattr(values, "requires_grad", False):
         raise ValueError("lather: the array requires a gradient in the other library; use .detach()")
+    if isinstance(values, numbers.Real):
+        return _from_list(values)
     if hasattr(values, "__dlpack__"):
         return _dlpack.borrow(values)
     try:
@@ -249,7 +252,7 @@ def tensor(values, dtype=None, device=None, requires_grad=False, copy=None):
             raise ValueError(f"lather: the tensor is on {values.device!r}, not on {device!r}")
     else:
         memory = _memory_of(values)
-        listed = isinstance(values, (list, tuple, int, float))
+        listed = isinstance(values, (list, tuple, numbers.Real))
         if len(memory.shape) > 5:
             raise ValueError(f"lather: the array has {len(memory.shape)} dimensions, at most 5 are possible")
         if memory.read_only and not copy:

@@ -54,6 +54,14 @@ class Numpy(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "numpy has no bf16"):
             lather.zeros(3, dtype="bf16").numpy()
 
+    def test_operators_with_arrays_and_numbers_of_numpy(self):
+        t, a = lather.tensor([1.0, 2]), np.array([3, 5], np.float32)
+        for found, want in ((t + a, [4, 7]), (a + t, [4, 7]), (a - t, [2, 3]), (t * np.float32(2), [2, 4]), (np.float64(2) * t, [2, 4]),
+                            (t ** np.float32(2), [1, 4]), (t.sum(dims=np.int64(0)), 3)):
+            self.assertIsInstance(found, lather.Tensor)
+            self.assertEqual(found.tolist(), want)
+        self.assertEqual(lather.tensor(np.float32(2.5)).item(), 2.5)
+
     def test_weights_written_through_numpy_are_read_again(self):
         w = lather.zeros(64, 64, requires_grad=True).fill_(1)
         x = lather.zeros(64, 64).fill_(1)

@@ -88,6 +88,12 @@ class Operations(unittest.TestCase):
             lather.mse_loss(x, x, "median")
         with self.assertRaises(TypeError):
             lather.conv2d(x)
+        for kind, text, call in ((IndexError, "dimension 2 of a tensor of 2", lambda: x.sum(dims=2)), (IndexError, "dimension -3", lambda: x.cumsum(-3)),
+                                 (ValueError, "order has 1 numbers, the tensor 2", lambda: x.permute([1])),
+                                 (ValueError, "triplet has 2 tensors, want 3", lambda: lather.triplet_margin_loss([x, x], 1.0)),
+                                 (ValueError, "shape has 6 dimensions", lambda: x.reshape((1, 1, 1, 1, 2, 3)))):
+            with self.subTest(text), self.assertRaisesRegex(kind, text):
+                call()
 
     def test_a_scalar_is_an_operand(self):
         s = lather.tensor([1.0, 2]).sum()
