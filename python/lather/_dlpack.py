@@ -92,11 +92,20 @@ def lend(memory, versioned):
     return _api.PyCapsule_New(address, _NEW if versioned else _PLAIN, ctypes.cast(_drop_capsule, ctypes.c_void_p))
 
 
+def _wrong_dtype(dtype):
+    return TypeError(f"lather: the array has dtype {dtype}; convert it to one of {', '.join(CODES)}")
+
+
 def _capsule(array):
     try:
-        return array.__dlpack__(max_version=(1, 0))
-    except TypeError:
-        return array.__dlpack__()
+        try:
+            return array.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            return array.__dlpack__()
+    except BufferError as error:
+        if "dtype" in str(error):  # numpy before 2 exports no bool
+            raise _wrong_dtype(array.dtype) from error
+        raise
 
 
 def borrow(array):
@@ -113,7 +122,7 @@ def borrow(array):
     read_only = versioned and bool(found.flags & _READ_ONLY)
     t = found.tensor
     if (t.code, t.bits) not in _NAMES or t.vector != 1:
-        raise TypeError(f"lather: the array has dtype {_KINDS.get(t.code, t.code)}{t.bits}; convert it to one of {', '.join(CODES)}")
+        raise _wrong_dtype(f"{_KINDS.get(t.code, t.code)}{t.bits}")
     shape = t.shape[:t.ndim]
     strides = t.strides[:t.ndim] if t.strides else row_major(shape)
     return Memory((t.data or 0) + t.offset, _NAMES[t.code, t.bits], shape, strides, read_only, (capsule, array))

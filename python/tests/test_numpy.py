@@ -18,8 +18,8 @@ class Numpy(unittest.TestCase):
                 for b in (t.numpy(), np.from_dlpack(t)):
                     self.assertEqual(b.dtype, dtype)
                     self.assertTrue(np.shares_memory(a, b))
-                    b[0, 0] = 9
-                    self.assertEqual(a[0, 0], 9)
+                t.numpy()[0, 0] = 9  # from_dlpack() of numpy before 2.1 is read-only
+                self.assertEqual(a[0, 0], 9)
 
     def test_memory_lives_as_long_as_one_of_them(self):
         t = lather.tensor(np.full(5000, 3, np.float32))
@@ -47,7 +47,7 @@ class Numpy(unittest.TestCase):
             lather.tensor(a)
         with self.assertRaisesRegex(TypeError, "complex64; convert it to one of f32"):
             lather.tensor(np.zeros(3, np.complex64))
-        with self.assertRaisesRegex(TypeError, "bool8"):
+        with self.assertRaisesRegex(TypeError, "bool.*convert it to one of f32"):
             lather.tensor(np.zeros(3, bool))
         with self.assertRaisesRegex(ValueError, "6 dimensions, at most 5"):
             lather.tensor(np.zeros((1,) * 6, np.float32))

@@ -43,9 +43,9 @@ class Library(unittest.TestCase):
 
     def test_a_slow_processor_is_a_warning(self):
         self.tables()
-        code = "import lather; lather.tensor([1.0]); print(lather.build_info()[-1])"
+        code = "import lather; lather.tensor([1.0]); print(lather.build_info())"
         for isa, wanted in (("generic", "RuntimeWarning: lather: this processor has no vector instructions"), ("avx2", "^$")):
-            if isa == "avx2" and "generic" in lather.build_info()[-1]:
+            if isa == "avx2" and any("CPU kernels: generic" in line for line in lather.build_info()):
                 continue
             done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False,
                                   env={**os.environ, "PYTHONPATH": self.folder, "LATHER_CPU_ISA": isa, "LATHER_LIBRARY": lather.library_path})
