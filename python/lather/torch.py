@@ -18,6 +18,8 @@ from ._library import lib, make, struct, word_value
 from ._rule import Rule, canonical, copy_of, names, options
 from ._tensor import Tensor
 
+# PyTorch's names of states, and the table's.
+_STATES = {"exp_avg": "m", "exp_avg_sq": "v", "momentum_buffer": "momentum", "sum": "sum"}
 _DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 
 
@@ -183,20 +185,41 @@ class Optimizer(torch.optim.Optimizer):
         return packed
 
     def load_state_dict(self, state_dict):
-        """Continues as the optimizer whose state_dict() that was: the next steps have the same bits."""
+        """Continues as the optimizer whose state_dict() that was: the next steps have the same bits. Takes the state of PyTorch's SGD, Adam,
+        AdamW and Adagrad too."""
         saved = state_dict["param_groups"]
         have, want = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
         if have != want:
             raise ValueError(f"lather.torch: the saved state is of groups of {want} parameters, this optimizer has {have}")
         at = 0
         for index, (group, old) in enumerate(zip(self.param_groups, saved)):
-            if "numbers" not in old:
-                raise ValueError(f"lather.torch: the saved state is not one of lather.torch.{type(self).__name__}: group {index} has no 'numbers'")
-            group.update({k: v for k, v in old.items() if k not in ("params", "param_names", "numbers")})
+            chosen = {k: v for k, v in old.items() if k not in ("params", "param_names", "numbers")}
+            group.update(chosen if "numbers" in old else self._options_of_pytorch(chosen))
             self._open(index)
-            states = [state_dict["state"].get(at + i, {}) for i in range(want[index])]
-            self._rules[index].load(old["numbers"], states, lambda t, rule=self._rules[index]: _borrow(t.contiguous(), rule.device))
+            rule, states = self._rules[index], [state_dict["state"].get(at + i, {}) for i in range(want[index])]
+            numbers, states = (old["numbers"], states) if "numbers" in old else self._state_of_pytorch(rule, states)
+            rule.load(numbers, states, lambda t, rule=rule: _borrow(t.contiguous(), rule.device))
             at += want[index]
+
+    def _options_of_pytorch(self, group):
+        theirs, known = _pytorch_defaults(self._name), options(self._name)
+        lr = {k: group.pop(k) for k in ("lr", "initial_lr") if k in group}
+        return {**lr, **_as_here(self._name, {k: v for k, v in group.items() if k in theirs or k in known})}
+
+    def _state_of_pytorch(self, rule, states):
+        """(numbers, tensors) as Rule.load() wants them, of the state of PyTorch's class of this name."""
+        numbers, fresh = rule.state(lambda at: torch.from_dlpack(copy_of(at, rule.device)))
+        tensors, steps = [], []
+        for title, state, new in zip(rule.param_names, states, fresh):
+            found = {_STATES[k]: v for k, v in state.items() if k in _STATES and v is not None}
+            steps.append(int(state.get("step", bool(found))))
+            if steps[-1] and set(found) != set(new):
+                raise ValueError(f"lather.torch: the saved state of parameter {title} has {', '.join(state)}, which is not that of a {self._name} "
+                                 f"with {', '.join(new) or 'no state'}")
+            numbers[f"updates.{title}"] = steps[-1]
+            tensors.append(found if steps[-1] else new)
+        numbers["attempt"] = numbers["applied"] = max(steps, default=0)
+        return numbers, tensors
 
     def __getstate__(self):
         raise TypeError("lather.torch: an optimizer is not copied or pickled; make another and load_state_dict() into it")
