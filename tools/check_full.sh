@@ -125,7 +125,7 @@ test_on_arm64()
     fi
     [ -f "$work/arm64-tests/build.ninja" ] || row "a build of the suites for ARM64" meson setup "$work/arm64-tests" \
         --cross-file tools/cross/arm64.ini -Dcuda=disabled -Dmpi=disabled -Dtests=enabled --werror || return
-    for suite in base service tensor nn dist optim cost_model data fuzz; do
+    for suite in base service tensor nn dist optim cost_model data fuzz kernels; do
         suites+=(--suite "$suite")
     done
     without="replay_matrix|replay_cli|quantized_formats|data_service" # start programs without the emulator

@@ -114,17 +114,19 @@ enum { SILENT = 18, PACE_MS = 15 }; /* 0.27 s in total */
 /* Opens silent connections; returns the seconds that rank 0 takes to fail. */
 static double be_silent(void)
 {
-    int fd[SILENT];
+    int fd[SILENT], opened = 0;
     end zero = rank_0(0.3, NULL);
     start(&zero);
-    for (int i = 0; i < SILENT; i++) {
-        fd[i] = connect_to(&zero);
+    /* On a busy machine rank 0 may have ended before the last. */
+    while (opened < SILENT && (fd[opened] = try_to_connect(&zero)) >= 0) {
+        opened++;
         poll(NULL, 0, PACE_MS);
     }
     finish(&zero);
+    assert_true(opened > 0);
     assert_int_equal(zero.status, LT_E_COMM);
     says(zero.why, "after 0.3 s these ranks have not joined: 1");
-    for (int i = 0; i < SILENT; i++)
+    for (int i = 0; i < opened; i++)
         close(fd[i]);
     return zero.seconds;
 }
