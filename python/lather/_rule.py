@@ -3,6 +3,7 @@
 Names, options, defaults, ranges and texts are those of the library's table of optimizers; a plugin's rows are there too.
 """
 import ctypes
+import functools
 import json
 import math
 import weakref
@@ -234,3 +235,15 @@ def copy_of(address, device):
     assert copy.dtype == dtype_names[dtype]
     lib.lt_tensor_copy(copy._address, address)
     return copy
+
+
+def classes_by_name(module, base, kind):
+    """The __getattr__ of a module with a subclass of base for each optimizer of the table, in any capitals but none at all."""
+    @functools.lru_cache(maxsize=None)
+    def find(called):
+        name = called.lower()
+        if name not in names() or called == name:
+            raise AttributeError(f"{module} has no {called}; its optimizers are {', '.join(names())}, in any capitals")
+        text = f"{name} of the library {kind}.\n\nOptions, by the table:\n" + "\n".join(f"    {o!r}" for o in options(name).values())
+        return type(called, (base,), {"__init__": functools.partialmethod(base.__init__, name), "__doc__": text})
+    return find

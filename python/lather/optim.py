@@ -3,10 +3,8 @@
 Each row of the library's table is a class here, in any capitals: SGD, AdamW, Shampoo, SOAP, Muon, LAMB, ...;
 options(name) shows its options, preset(name) those of the programs.
 """
-import functools
-
 from ._library import lib, share_symbols
-from ._rule import Rule, canonical, copy_of, names, options, preset
+from ._rule import Rule, canonical, classes_by_name, copy_of, names, options, preset
 from ._tensor import Tensor
 
 __all__ = ["Optimizer", "load_plugin", "names", "options", "preset"]
@@ -58,15 +56,4 @@ class Optimizer:
         self._rule.load(saved["numbers"], saved["state"], lambda t: t)
 
 
-@functools.lru_cache(maxsize=None)
-def _class(name, called):
-    def __init__(self, params, lr, **given):
-        Optimizer.__init__(self, name, params, lr, **given)
-    text = f"{name} of the library over tensors.\n\nOptions, by the table:\n" + "\n".join(f"    {o!r}" for o in options(name).values())
-    return type(called, (Optimizer,), {"__init__": __init__, "__doc__": text})
-
-
-def __getattr__(called):
-    if called.lower() not in names() or called == called.lower():
-        raise AttributeError(f"lather.optim has no {called}; its optimizers are {', '.join(names())}, in any capitals")
-    return _class(called.lower(), called)
+__getattr__ = classes_by_name("lather.optim", Optimizer, "over tensors")

@@ -8,14 +8,13 @@ Defaults are PyTorch's where it has a class of that name, else those of the publ
 What differs from PyTorch: a step in which a gradient is NaN or infinite changes nothing; only lr and weight_decay may change between
 steps; parameters are CPU tensors of f32 or f64, contiguous or channels-last.
 """
-import functools
 import inspect
 
 import torch
 
 from ._device import device as _device, dtypes
 from ._library import lib, make, struct, word_value
-from ._rule import Rule, canonical, copy_of, names, options
+from ._rule import Rule, canonical, classes_by_name, copy_of, options
 from ._tensor import Tensor
 
 # PyTorch's names of states, and the table's.
@@ -225,15 +224,4 @@ class Optimizer(torch.optim.Optimizer):
         raise TypeError("lather.torch: an optimizer is not copied or pickled; make another and load_state_dict() into it")
 
 
-@functools.lru_cache(maxsize=None)
-def _class(name, called):
-    def __init__(self, params, lr=None, **given):
-        Optimizer.__init__(self, name, params, lr, **given)
-    text = f"{name} of the library as a PyTorch optimizer.\n\nOptions, by the table:\n" + "\n".join(f"    {o!r}" for o in options(name).values())
-    return type(called, (Optimizer,), {"__init__": __init__, "__doc__": text})
-
-
-def __getattr__(called):
-    if called.lower() not in names() or called == called.lower():
-        raise AttributeError(f"lather.torch has no {called}; its optimizers are {', '.join(names())}, in any capitals")
-    return _class(called.lower(), called)
+__getattr__ = classes_by_name("lather.torch", Optimizer, "as a PyTorch optimizer")
