@@ -134,6 +134,15 @@ test_on_arm64()
     mapfile -t tests < <(meson test -C "$work/arm64-tests" --no-rebuild --list "${suites[@]}" | sed -n 's,.* / ,,p' | grep -vxE "$without")
     [ ${#tests[@]} -gt 0 ] || row "suites for ARM64" false || return
     rows "suites for ARM64" "$work/arm64-tests" --timeout-multiplier 5 "${tests[@]}"
+    row "operations in f64 have the same bits as here" operations_in_f64
+}
+
+operations_in_f64()
+{
+    local program=tests/tensor/ops/test-tensor-gradients here=$work/operations there=$work/operations-arm64
+    ninja -C "$work/arm64-tests" $program && "$work/main/$program" --hashes >"$here" &&
+        qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=/usr/aarch64-linux-gnu/lib "$work/arm64-tests/$program" --hashes >"$there" &&
+        diff "$here" "$there" && [ "$(wc -l <"$here")" -gt 500 ]
 }
 
 # All rows of --reproducible, by another compiler and less optimisation too.

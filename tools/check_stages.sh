@@ -96,7 +96,7 @@ train_on_arm64()
         row "  and training has the same bits as here" same_bits
 }
 
-training_programs="models/resnet50/train_resnet50 models/vit/train_vit models/gpt/train_gpt"
+training_programs="models/resnet50/train_resnet50 models/vit/train_vit models/gpt/train_gpt tools/optim_replay"
 
 build_programs() # DIRECTORY [meson arguments]
 {

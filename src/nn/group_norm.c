@@ -12,8 +12,8 @@ typedef struct group_norm {
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     group_norm *g = (group_norm *)self;
-    return lt_group_norm(tape, x, lt_tape_param(tape, &g->base.weight),
-                         lt_tape_param(tape, &g->base.bias), g->config);
+    lt_tensor *weight = lt_tape_param(tape, &g->base.weight);
+    return lt_group_norm(tape, x, weight, lt_tape_param(tape, &g->base.bias), g->config);
 }
 
 static const lt_module_ops ops = {

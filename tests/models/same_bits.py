@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """--reproducible: weights and optimizer state are the same bits for every instruction set and any number of threads.
 
-    same_bits.py TRAIN_RESNET50 TRAIN_VIT TRAIN_GPT [ROW]
+    same_bits.py TRAIN_RESNET50 TRAIN_VIT TRAIN_GPT OPTIM_REPLAY [ROW]
 
 Each row trains a small model on several instruction sets and compares the SHA-256 of its checkpoints. More sets are a build
 for ARM64 (tools/cross/arm64.ini) in LATHER_ARM64, which runs in qemu-aarch64, and builds by other compilers in
-LATHER_OTHER_BUILDS, separated by colons.
+LATHER_OTHER_BUILDS, separated by colons. f64, in which these programs do not train, is compared by optim_replay; operations in f64
+by `test-tensor-gradients --hashes` (tools/check_full.sh).
 """
 import hashlib
+import json
 import os
+import random
+import struct
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import full, run_rows  # noqa: E402
 
-PROGRAMS = dict(zip(("resnet", "vit", "gpt"), map(os.path.abspath, sys.argv[1:4])))
+PROGRAMS = dict(zip(("resnet", "vit", "gpt", "replay"), map(os.path.abspath, sys.argv[1:5])))
 ARM64 = os.environ.get("LATHER_ARM64")
 SYSROOT = "/usr/aarch64-linux-gnu"
 QEMU = ["qemu-aarch64", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib"]  # not the libc of another package
@@ -33,6 +37,7 @@ OPTIMIZERS = {"sgd": ["--optim", "sgd"], "adamw": ["--optim", "adamw"], "muon": 
 OPTIMIZERS["shampoo newton_db"] += ["--inverse-exponent", "0.25"]  # one that it has
 RUNS = [("resnet", o) for o in OPTIMIZERS if o != "adamw"] + [(m, o) for m in ("vit", "gpt") for o in ("adamw", "shampoo rational", "shampoo eigh")]
 SHORT = {("resnet", "sgd", "f32"), ("vit", "adamw", "bf16"), ("gpt", "adamw", "f32"), ("gpt", "shampoo rational", "f32")}
+STEPS_F64 = 6
 
 
 def flags_of(optimizer, dtype, steps):
@@ -41,17 +46,23 @@ def flags_of(optimizer, dtype, steps):
     return [*OPTIMIZERS[optimizer], *refresh, *(["--amp", dtype] if dtype != "f32" else [])]
 
 
+def command_of(program, isa):
+    """The command of a program on a set, and the environment."""
+    path = os.path.relpath(PROGRAMS[program], os.path.join(PROGRAMS["resnet"], "..", "..", ".."))
+    command = [PROGRAMS[program]]
+    if isa == "arm64":
+        command, isa = [*QEMU, os.path.join(ARM64, path)], "neon"
+    elif isa in OTHER_BUILDS:
+        command, isa = [os.path.join(isa, path)], "amx"
+    return command, {**os.environ, "LATHER_CPU_ISA": isa}
+
+
 def digest(cwd, model, flags, steps, isa, threads, mode="--reproducible"):
     """Trains, and returns the SHA-256 of weights and optimizer state."""
     name = f"{isa}-{threads}-{steps}-{mode}".replace(os.sep, "_")
-    path = PROGRAMS[model].split(os.sep)[-3:]
-    program = [PROGRAMS[model]]
-    if isa == "arm64":
-        program, isa = [*QEMU, os.path.join(ARM64, *path)], "neon"
-    elif isa in OTHER_BUILDS:
-        program, isa = [os.path.join(isa, *path)], "amx"
+    program, environment = command_of(model, isa)
     command = [*program, *MODELS[model], *COMMON, *flags, "--max-steps", str(steps), "--threads", str(threads), mode, "--output", name]
-    p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LATHER_CPU_ISA": isa}, timeout=1200)
+    p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=1200)
     assert p.returncode == 0, f"{' '.join(command)}: {p.stderr[-500:]}"
     h = hashlib.sha256()
     for file in ("model.safetensors", "optim.safetensors"):
@@ -88,11 +99,55 @@ def two_hundred_steps(model, optimizer, dtype):
     return full(trains)
 
 
+def write_parameters(path, steps):
+    """A safetensors file of f64 parameters and gradients."""
+    numbers, shapes, header, data = random.Random(7), {"v": [7], "m": [20, 17], "conv": [6, 3, 3, 3]}, {}, b""
+    for kind in ("param", *(f"grad.{t}" for t in range(1, steps + 1))):
+        for name, shape in shapes.items():
+            count = 1
+            for n in shape:
+                count *= n
+            header[f"{kind}.{name}"] = {"dtype": "F64", "shape": shape, "data_offsets": [len(data), len(data) + 8 * count]}
+            data += struct.pack(f"<{count}d", *(numbers.uniform(-1, 1) for _ in range(count)))
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def replay(cwd, optimizer, isa):
+    """Updates f64 parameters, and returns the SHA-256 of their values after each step."""
+    flags = flags_of(optimizer, "f32", STEPS_F64)
+    config = {flag[2:].replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])}
+    if "inverse_exponent" in config:
+        config["inverse_exponent"] = {order: float(config["inverse_exponent"]) for order in "1234"}
+    if "precondition_frequency" in config:
+        config.update(precondition_frequency=int(config["precondition_frequency"]), max_preconditioner_dim=12)
+    with open(os.path.join(cwd, "config.json"), "w") as f:
+        json.dump({**config, "lr": 0.01, "dtype": "float64"}, f)
+    program, environment = command_of("replay", isa)
+    p = subprocess.run([*program, "--config", "config.json", "--in", "in.safetensors", "--out", "out.safetensors"], cwd=cwd, capture_output=True, text=True,
+                       env=environment, timeout=120)
+    assert p.returncode == 0, f"{optimizer}: {p.stderr[-500:]}"
+    with open(os.path.join(cwd, "out.safetensors"), "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def optimizers_in_f64(cwd):
+    """f64 has one set of kernels: processors and compilers are what may differ."""
+    write_parameters(os.path.join(cwd, "in.safetensors"), STEPS_F64)
+    sets, hashes = [isa for isa in SETS if isa not in ("avx2", "avx512")], set()
+    for optimizer in OPTIMIZERS:
+        found = {isa: replay(cwd, optimizer, isa) for isa in sets}
+        assert len(set(found.values())) == 1, (optimizer, found)
+        hashes.add(found["generic"])
+    assert len(hashes) == len(OPTIMIZERS), "optimizers with equal results"
+
+
 def control_the_default_mode_differs(cwd):
     flags = OPTIMIZERS["sgd"]
     found = {isa: digest(cwd, "resnet", flags, 6, isa, 1, "--deterministic") for isa in ("generic", "amx")}
     assert found["generic"] != found["amx"], "the comparison sees no difference"
 
 
-sys.exit(run_rows([control_the_default_mode_differs, *(make(*r, dtype) for make in (row, two_hundred_steps) for r in RUNS for dtype in ("f32", "bf16"))],
-                  "lather-bits-", sys.argv[4] if len(sys.argv) > 4 else None))
+ROWS = [make(*r, dtype) for make in (row, two_hundred_steps) for r in RUNS for dtype in ("f32", "bf16")]
+sys.exit(run_rows([control_the_default_mode_differs, optimizers_in_f64, *ROWS], "lather-bits-", sys.argv[5] if len(sys.argv) > 5 else None))

@@ -1,14 +1,17 @@
 /* Every operation's gradient against central differences in double on ref. Every differentiable input of
- * every operation must have a row. */
+ * every operation must have a row. With --hashes it prints a hash of each row's value and gradients instead, for a comparison
+ * with another processor (tools/check_full.sh). */
 
 #include "gradients.h"
 
 #include "base/alloc.h"
+#include "base/encoding/sha256.h"
 #include "base/rng.h"
 #include "near.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_ROWS = 544 };
@@ -141,18 +144,32 @@ static void note_nodes(const lt_tape *tape)
     }
 }
 
+static bool has_gradient(const grad_row *row, int i)
+{
+    return row->in[i].fill < INDICES;
+}
+
+/* Records a row on a new tape; returns its value. */
+static lt_tensor *record_row(const grad_row *row, scene *s, lt_tape **tape,
+                             lt_tensor *handle[MAX_INPUTS])
+{
+    scene_open(s, row);
+    assert_ok(lt_tape_new(tape, s->device));
+    s->pass.record = true;
+    lt_tape_reset(*tape, s->pass);
+    for (int i = 0; i < row->inputs; i++)
+        handle[i] = has_gradient(row, i) ? lt_tape_variable(*tape, s->in[i]) : s->in[i];
+    lt_tensor *y = row->f(*tape, handle, s->constant);
+    assert_non_null(y);
+    return y;
+}
+
 static void note_row(const grad_row *row)
 {
     scene s;
     lt_tape *tape = NULL;
     lt_tensor *handle[MAX_INPUTS];
-    scene_open(&s, row);
-    assert_ok(lt_tape_new(&tape, s.device));
-    s.pass.record = true;
-    lt_tape_reset(tape, s.pass);
-    for (int i = 0; i < row->inputs; i++)
-        handle[i] = row->in[i].fill >= INDICES ? s.in[i] : lt_tape_variable(tape, s.in[i]);
-    assert_non_null(row->f(tape, handle, s.constant));
+    record_row(row, &s, &tape, handle);
     note_nodes(tape);
     lt_tape_free(&tape);
     scene_close(&s);
@@ -172,6 +189,49 @@ static void every_differentiable_input_has_a_row(void **state)
             fail_msg("%s: inputs 0x%x have a gradient and no row", c->op->name,
                      c->inputs & ~c->seen);
     }
+}
+
+static void print_hash(const char *row, const char *of, const lt_tensor *t)
+{
+    uint8_t hash[LT_SHA256_BYTES];
+    char *values = lt_alloc(lt_tensor_bytes(t), 1);
+    assert_non_null(values);
+    assert_ok(lt_tensor_read(t, values, lt_tensor_bytes(t)));
+    lt_sha256(hash, values, lt_tensor_bytes(t));
+    lt_free(values);
+    printf("%s: %s ", row, of);
+    for (int i = 0; i < 8; i++)
+        printf("%02x", hash[i]);
+    printf("\n");
+}
+
+/* Prints hashes of a row's value y and of the gradients of the sum of y^2. */
+static void print_row_hashes(const grad_row *row)
+{
+    scene s;
+    lt_tape *tape = NULL;
+    lt_tensor *handle[MAX_INPUTS];
+    lt_tensor *y = record_row(row, &s, &tape, handle);
+    lt_tape_keep(tape, y);
+    lt_tensor *loss = lt_sum(tape, lt_mul(tape, y, y), (lt_reduce_config){.dims = 0});
+    assert_ok(lt_tape_backward(tape, loss, 1));
+    print_hash(row->name, "value", y);
+    for (int i = 0; i < row->inputs; i++) {
+        const lt_tensor *g = has_gradient(row, i) ? lt_tape_gradient(tape, handle[i]) : NULL;
+        if (g)
+            print_hash(row->name, "gradient", g);
+    }
+    lt_tape_free(&tape);
+    scene_close(&s);
+}
+
+static int print_hashes(void)
+{
+    for (size_t t = 0; t < COUNT_OF(tables); t++)
+        for (size_t i = 0; tables[t](i); i++)
+            if (!tables[t](i)->broken)
+                print_row_hashes(tables[t](i));
+    return 0;
 }
 
 static void single_precision_is_an_error(void **state)
@@ -199,8 +259,10 @@ static void inputs_are_restored(void **state)
     scene_close(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && !strcmp(argv[1], "--hashes"))
+        return print_hashes();
     static struct CMUnitTest tests[MAX_ROWS] = {
         cmocka_unit_test(every_differentiable_input_has_a_row),
         cmocka_unit_test(single_precision_is_an_error),

@@ -27,7 +27,7 @@ ATTENTION(of_itself, in[0], in[0], in[0], .heads = 2)
 static lt_tensor *read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 {
     lt_tensor *y = joined_causal(t, in, c);
-    return lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3));
+    return read_by_two(t, y);
 }
 
 /* The output of one is the input of the other. */
