@@ -2,7 +2,7 @@
 
     pip wheel ./python                                              compiles the library with meson
     pip wheel ./python --config-settings=build=FOLDER               compiles it in a folder that is kept for the next time
-    pip wheel ./python --config-settings=library=BUILD/liblather.so.0     takes one that is built
+    pip wheel ./python --config-settings=library=BUILD/liblather.so       takes one that is built
 
 LATHER_JOBS limits the number of compilers that run at once.
 """
@@ -20,7 +20,6 @@ import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-SONAME = "liblather.so.0"
 # Nothing that a library of the system supplies: the wheel must work on other machines.
 OPTIONS = ["--auto-features=disabled", "-Dtests=disabled", "-Dcuda=disabled", "-Dbuildtype=release"]
 
@@ -82,7 +81,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files["lather/api.json"] = _tables()
     with tempfile.TemporaryDirectory() as folder:
         given = config_settings or {}
-        files[f"lather/{SONAME}"] = _read(given.get("library") or _compile(given.get("build", folder)))
+        files["lather/liblather.so." + _version().split(".")[0]] = _read(given.get("library") or _compile(given.get("build", folder)))
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: lather\nRoot-Is-Purelib: false\nTag: {_tag()}\n".encode()
     files[f"{info}/LICENSE"] = _read(ROOT, "LICENSE")

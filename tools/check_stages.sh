@@ -141,6 +141,7 @@ check_repository()
         documentation
         [ "$device_tests" != full ] || machine_code
         checked "the library exports what its headers declare" tools/check_symbols "$work/main"
+        interface
         row "a build is equal to itself, and not under another seed" tools/compare_builds "$work/main" \
             --self-test --only nesterov
     else
@@ -165,6 +166,16 @@ find_disassembler()
     local folder=$work/nvdisasm
     python3 -m venv "$folder" >/dev/null 2>&1 && "$folder/bin/python" -m pip install -q nvidia-cuda-nvdisasm >/dev/null 2>&1 &&
         ln -s "$(find "$folder" -path '*nvidia*/bin/nvdisasm' | head -1)" "$LATHER_NVDISASM" || rm -rf "$folder"
+}
+
+# The record is of x86-64.
+interface()
+{
+    if command -v abidiff >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+        checked "the interface is the last release's" tools/check_abi
+    else
+        skip "the interface is the last release's" "abigail-tools is missing, or this is not x86-64"
+    fi
 }
 
 documentation()

@@ -34,6 +34,10 @@ def read(name):
         return file.read()
 
 
+def version():
+    return re.search(r"project\('lather', 'c', version: '([^']+)'", read("meson.build"))[1]
+
+
 def blank(text, strings=True):
     """The text with comments (and strings) replaced by blanks; line numbers are unchanged."""
     pattern = r"/\*.*?\*/|//[^\n]*"

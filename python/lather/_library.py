@@ -8,7 +8,6 @@ import os
 
 from . import _headers
 
-_SONAME = "liblather.so.0"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -36,10 +35,10 @@ def _read_api():
 def _find():
     """Path of the library: LATHER_LIBRARY, else the one in this package, else the system's."""
     named = os.environ.get("LATHER_LIBRARY")
-    inside = os.path.join(_HERE, _SONAME)
+    inside = os.path.join(_HERE, soname)
     if named or os.path.exists(inside):
         return named or inside
-    return _SONAME
+    return soname
 
 
 def _load(path, version):
@@ -48,7 +47,7 @@ def _load(path, version):
         library.lt_version.restype = ctypes.c_char_p
         found = library.lt_version().decode()
     except (OSError, AttributeError) as error:  # another libc, another processor, another file
-        hint = "; install the library or the wheel, or set LATHER_LIBRARY to the path of liblather.so" if path == _SONAME else ""
+        hint = "; install the library or the wheel, or set LATHER_LIBRARY to the path of liblather.so" if path == soname else ""
         raise ImportError(f"lather: {path} cannot be loaded: {error}{hint}") from error
     if found != version:
         raise ImportError(f"lather: this package is of version {version}, but the library {path} is of version {found}; install both "
@@ -58,6 +57,7 @@ def _load(path, version):
 
 api = _read_api()
 version = api["version"]
+soname = "liblather.so." + version.split(".")[0]
 path = _find()
 _library = _load(path, version)
 

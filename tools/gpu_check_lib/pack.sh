@@ -49,7 +49,7 @@ collect()
         is_theirs "$library" && continue
         mkdir -p "$to/spare/$(basename "$library")" && cp -L "$library" "$to/spare/$(basename "$library")/" || return
     done
-    for library in "$from"/liblather.so.0 "$from"/models/resnet50/liblather-resnet.so.0; do
+    for library in "$from"/liblather.so.[0-9] "$from"/models/resnet50/liblather-resnet.so.[0-9]; do
         [ ! -e "$library" ] || cp -L "$library" "$to/lib/"
     done
     strip --strip-unneeded "$to"/bin/* "$to"/lib/* "$to"/spare/*/* 2>/dev/null
