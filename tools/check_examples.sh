@@ -79,6 +79,10 @@ for tool in bench doctor inspect pack report reproduce tokenize verify; do
     holds "lather-$tool is where programs are" says "[Uu]sage: .*$tool" "$prefix/bin/lather-$tool" --help
     holds "  and ends with 2 on a wrong command line" ends_with 2 "$prefix/bin/lather-$tool" --bogus
 done
+for program in "$prefix"/bin/*; do
+    name=$(basename "$program")
+    holds "$name has a manual page" grep -q "^\.TH $name " -i "$prefix/share/man/man1/$name.1"
+done
 holds "lather doctor starts lather-doctor" says "^usage: lather doctor" "$prefix/bin/lather" doctor --help
 holds "lather-bench train ends with 2 on one too" ends_with 2 "$prefix/bin/lather-bench" train --bogus
 holds "lather-inspect is called so" says "^Usage: lather-inspect" "$prefix/bin/lather-inspect" --help
@@ -91,12 +95,13 @@ echo "/* No line. */ int main(void) { return 0; }" >"$folder/none.c"
 holds "  and one without a command line fails" fails compile none
 by_cmake() # VERSION
 {
-    sed "s/find_package(lather [0-9.]*/find_package(lather $1/" "$root/examples/CMakeLists.txt" >"$folder/CMakeLists.txt"
+    sed "s/find_package(lather/& $1/" "$root/examples/CMakeLists.txt" >"$folder/CMakeLists.txt"
     cmake -S "$folder" -B "$folder/by-cmake" -DCMAKE_PREFIX_PATH="$prefix" && cmake --build "$folder/by-cmake"
 }
 
+series=$(pkg-config --modversion lather | cut -d. -f1,2)
 if command -v cmake >/dev/null 2>&1; then
-    holds "all compile by find_package(lather)" by_cmake 0.1
+    holds "all compile by find_package(lather)" by_cmake "$series"
     holds "  and a program built that way runs" "$folder/by-cmake/layer_scale"
     cmake_plugin=$folder/by-cmake/plugin_signum.so
     holds "  and a plugin" says "lion|adafactor|prodigy|signum" "$folder/own_resnet" --plugin "$cmake_plugin" --help optim

@@ -29,6 +29,7 @@ slow_stages()
         "network 10 network"
         "programs 10 programs"
         "wheel 10 python_wheel"
+        "packages 20 debian_packages"
         "arm64 20 test_on_arm64"
         "same-bits 40 train_on_all"
         "storm 25 storm_full"
@@ -430,6 +431,16 @@ programs()
 python_wheel()
 {
     row "the Python package is built, installed, tested and removed" sh python/tests/test_wheel.sh "${LATHER_PYTHON:-/usr/bin/python3}"
+}
+
+# Built, installed in a fresh root, tried, removed.
+debian_packages()
+{
+    if [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null && command -v lintian >/dev/null; then
+        row "Debian packages" tests/packages/debian.sh
+    else
+        skip "Debian packages" "not root, or lintian or debootstrap is missing"
+    fi
 }
 
 storm_full()

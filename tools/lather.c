@@ -4,6 +4,7 @@
 
 #include "new.h"
 
+#include "lather/device.h"
 #include "lather/ext/file.h"
 #include "lather/launch.h"
 #include "lather/options.h"
@@ -205,7 +206,9 @@ int main(int argc, char **argv)
     if (!strcmp(command, "node"))
         return lt_launch_node_main(argc - 1, argv + 1);
     if (!strcmp(command, "--version")) {
-        printf("lather %s\n", lt_version());
+        const char *line;
+        for (int i = 0; (line = lt_build_info(i)); i++)
+            printf("%s\n", line);
         return 0;
     }
     return print_usage(command);

@@ -62,7 +62,7 @@ def the_same_bytes_twice(cwd):
         digest, name = line.split()
         with open(os.path.join(cwd, "a", name), "rb") as f:
             assert hashlib.sha256(f.read()).hexdigest() == digest, name
-    assert len(sums[0].splitlines()) == 2 and not git("status", "--porcelain", cwd=root)
+    assert len(sums[0].splitlines()) == 3 and not git("status", "--porcelain", cwd=root)
 
 
 def the_archive_has_the_version(cwd):
@@ -84,6 +84,20 @@ def the_archive_has_the_version(cwd):
     assert fails_again.returncode == 2 and "there is a tag v0.2.0 already" in fails_again.stderr, fails_again.stderr
 
 
+def the_debian_packages_follow(cwd):
+    root = project(cwd, **{"debian/changelog": "lather (0.1.0) UNRELEASED; urgency=medium\n\n  * New.\n",
+                           "debian/control": "Source: lather\n\nPackage: liblather0\n\nPackage: liblather-dev\nDepends: liblather0 (= 1)\n",
+                           "debian/liblather0.install": "usr/lib\n"})
+    p = release(root, "1.0.0-rc1")
+    assert p.returncode == 0, p.stderr
+    with tarfile.open(os.path.join(cwd, "out", "lather-1.0.0-rc1.tar.gz")) as tar:
+        names = [name.split("/", 1)[1] for name in tar.getnames() if "debian/" in name]
+        text = {name: tar.extractfile("lather-1.0.0-rc1/" + name).read().decode() for name in names if not name.endswith("debian/")}
+    assert sorted(text) == ["debian/changelog", "debian/control", "debian/liblather1.install"], names
+    assert text["debian/changelog"].startswith("lather (1.0.0~rc1) unstable; ")
+    assert "Package: liblather1\n" in text["debian/control"] and "liblather0" not in text["debian/control"]
+
+
 def what_is_refused(cwd):
     root = project(cwd)
     fails(root, "1.0", "'1.0' is no version such as 1.2.3 or 1.2.3-rc1")
@@ -99,5 +113,5 @@ def a_version_that_is_missing_is_named(cwd):
     fails(project(cwd, CITATION_cff="cff-version: 1.2.0\n"), "1.0.0", "CITATION.cff: the version stands there 0 times, not once")
 
 
-sys.exit(run_rows([the_same_bytes_twice, the_archive_has_the_version, what_is_refused, a_change_log_without_entries_is_refused,
+sys.exit(run_rows([the_same_bytes_twice, the_archive_has_the_version, the_debian_packages_follow, what_is_refused, a_change_log_without_entries_is_refused,
                    a_version_that_is_missing_is_named], "lather-release-"))
