@@ -79,11 +79,15 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     modules = [name for name in sorted(os.listdir(os.path.join(HERE, "lather"))) if name.endswith(".py")]
     files = {f"lather/{name}": _read(HERE, "lather", name) for name in modules}
     files["lather/api.json"] = _tables()
+    for name in ("charts.py", *(f"report_lib/{name}" for name in sorted(os.listdir(os.path.join(ROOT, "tools", "report_lib"))))):
+        if name.endswith(".py"):
+            files[f"lather/_tools/{name}"] = _read(ROOT, "tools", name)
     with tempfile.TemporaryDirectory() as folder:
         given = config_settings or {}
         files["lather/liblather.so." + _version().split(".")[0]] = _read(given.get("library") or _compile(given.get("build", folder)))
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: lather\nRoot-Is-Purelib: false\nTag: {_tag()}\n".encode()
+    files[f"{info}/entry_points.txt"] = b"[console_scripts]\nlather-report = lather._commands:report\nlather-doctor = lather._commands:doctor\n"
     files[f"{info}/LICENSE"] = _read(ROOT, "LICENSE")
     rows = [f"{name},{_digest(data)},{len(data)}" for name, data in files.items()] + [f"{info}/RECORD,,"]
     files[f"{info}/RECORD"] = ("\n".join(rows) + "\n").encode()

@@ -20,7 +20,7 @@ class _Thread(threading.local):
         self.settings = {}
         self.current = {}  # device: weak reference to the tape that records
         self.spare = {}  # device: addresses of tapes to use again
-        self.seed, self.attempt = 0, 0
+        self.seed, self.attempt, self.drawn = 0, 0, 0  # drawn: layers with random values since the seed was set
 
 
 _thread = _Thread()
@@ -57,8 +57,8 @@ def settings(**changes):
 
 
 def manual_seed(seed):
-    """Sets the seed of dropout and begins its stream again."""
-    _thread.seed, _thread.attempt = seed, 0
+    """Sets the seed of dropout and of new layers, and begins their streams again."""
+    _thread.seed, _thread.attempt, _thread.drawn = seed, 0, 0
 
 
 def _new_pass(record):

@@ -19,6 +19,7 @@ from ._tensor import Tensor
 
 # PyTorch's names of states, and the table's.
 _STATES = {"exp_avg": "m", "exp_avg_sq": "v", "momentum_buffer": "momentum", "sum": "sum"}
+_EXPORTED = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}
 _DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 
 
@@ -180,6 +181,28 @@ class Optimizer(torch.optim.Optimizer):
             group["numbers"] = numbers
             for state in tensors:
                 packed["state"][at] = state
+                at += 1
+        return packed
+
+    def pytorch_state_dict(self):
+        """The state for load_state_dict() of PyTorch's SGD, Adam, AdamW or Adagrad, which continues from here."""
+        theirs, names = _EXPORTED.get(self._name), {v: k for k, v in _STATES.items()}
+        if not theirs:
+            raise TypeError(f"lather.torch: PyTorch has no form of the state of {self._name}, only of {', '.join(_EXPORTED)}")
+        own, groups = self.state_dict(), []
+        for group in self.param_groups:
+            known = {**group, "betas": (group.get("beta1"), group.get("beta2")), "eps": group.get("epsilon")}
+            groups.append({k: known[k] for k in ("params", *_pytorch_defaults(self._name)) if known.get(k) not in (None, (None, None))})
+            if theirs is torch.optim.Adagrad:  # its eps is another constant
+                del groups[-1]["eps"]
+        packed, at = theirs(groups).state_dict(), 0
+        packed["state"] = {}
+        for group, rule in zip(own["param_groups"], self._rules):
+            for title in rule.param_names:
+                steps = group["numbers"][f"updates.{title}"]
+                if steps:
+                    packed["state"][at] = {names[k]: v for k, v in own["state"][at].items()}
+                    packed["state"][at].update({"step": torch.tensor(float(steps))} if theirs is not torch.optim.SGD else {})
                 at += 1
         return packed
 

@@ -223,6 +223,22 @@ class Optimizers(unittest.TestCase):
             other.step()
             lather.torch.Muon([w]).load_state_dict(other.state_dict())
 
+    def test_pytorchs_class_goes_on_with_the_state(self):
+        rows = [("SGD", torch.optim.SGD, {"lr": 0.01, "momentum": 0.9, "nesterov": True}), ("AdamW", torch.optim.AdamW, {"lr": 3e-3, "eps": 1e-6}),
+                ("Adam", torch.optim.Adam, {"betas": (0.8, 0.9), "weight_decay": 0.1}), ("AdaGrad", torch.optim.Adagrad, {})]
+        for ours, theirs, settings in rows:
+            with self.subTest(ours):
+                a, b = model(), model()
+                one = getattr(lather.torch, ours)(a.parameters(), **settings)
+                train(a, one, 5)
+                two = theirs(b.parameters(), lr=9)
+                two.load_state_dict(one.pytorch_state_dict())
+                b.load_state_dict(a.state_dict())
+                self.assertEqual(two.param_groups[0]["lr"], one.param_groups[0]["lr"])
+                self.assertLess(largest_difference(train(a, one, 5, first=5), train(b, two, 5, first=5)), 1e-6)
+        with self.assertRaisesRegex(TypeError, "no form of the state of shampoo, only of sgd, adam, adamw, adagrad"):
+            lather.torch.Shampoo(model().parameters(), lr=1).pytorch_state_dict()
+
     def test_groups_and_schedules(self):
         def groups(net):
             return [{"params": net[0].parameters(), "weight_decay": 0.5, "betas": (0.5, 0.9)}, {"params": net[3].parameters(), "lr": 0.1}]

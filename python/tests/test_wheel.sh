@@ -23,7 +23,7 @@ assert os.path.dirname(lather.library_path) == os.path.dirname(lather.__file__) 
 print(lather.__version__, lather.relu(lather.tensor([-1.0, 2.0])))"
 # The packages of PYTHON's own environment, after those of the fresh one.
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/outer.pth"
-for name in package tensor numpy torch; do
+for name in package tensor nn numpy torch; do
     cp "$root/python/tests/test_$name.py" .
     case $name in
     numpy | torch) "$folder/venv/bin/python" -c "import $name" 2>/dev/null || { echo "no $name"; continue; } ;;
@@ -31,6 +31,9 @@ for name in package tensor numpy torch; do
     "$folder/venv/bin/python" "test_$name.py" >out 2>&1 || { cat out; exit 1; }
     echo "test_$name.py: $(grep '^Ran' out)"
 done
+for tool in report doctor; do
+    "$folder/venv/bin/lather-$tool" --help | grep -q '^usage:'
+done
 "$folder/venv/bin/python" -m pip uninstall -q -y lather
-[ ! -e "$site/lather" ] || { echo "left after uninstalling:"; find "$site/lather"; exit 1; }
+[ ! -e "$site/lather" ] && [ ! -e "$folder/venv/bin/lather-report" ] || { echo "left after uninstalling:"; find "$site/lather"; exit 1; }
 echo "wheel: built, installed, tested and removed"
