@@ -315,6 +315,32 @@ bool case_broadcast(rank_case *c)
     return case_ok(c, lt_comm_barrier(c->comm), "barrier");
 }
 
+/* Four ranks or more send pieces of a length that they cannot divide evenly. */
+bool case_broadcast_large(rank_case *c)
+{
+    enum { LENGTH = 16387 };
+    const int n = size_of(c), me = rank_of(c);
+    for (int root = 0; root < n; root++) {
+        lt_tensor *t = NULL;
+        lt_request *request;
+        const uint64_t before = lt_comm_bytes(c->comm),
+                       own = sizeof(float) * (uint64_t)(LENGTH / n + (me < LENGTH % n));
+        const uint64_t all = sizeof(float) * (uint64_t)LENGTH, others = (uint64_t)n - 1;
+        const uint64_t direct = me == root ? others * all : 0;
+        const uint64_t pieces = me == root ? all + (others - 1) * own
+                                : n > 1    ? (others - 1) * own
+                                           : 0;
+        bool good = make(c, &t, LT_F32, LT_SHAPE(LENGTH)) && fill(c, t, me, 0)
+                    && finish(c, lt_comm_broadcast_begin(c->comm, t, root, &request), &request)
+                    && expect(c, t, 0, LENGTH, (expectation){.op = -1, .from = root})
+                    && counted(c, before, n < 4 ? direct : pieces);
+        lt_tensor_free(&t);
+        if (!good)
+            return false;
+    }
+    return case_ok(c, lt_comm_barrier(c->comm), "barrier");
+}
+
 /* Returns the elements that rank `from` sends to rank `to`; 0 between some ranks, never to all. */
 static int64_t dealt(int size, int from, int to, int round)
 {

@@ -15,8 +15,8 @@ typedef struct rank_case {
 /* Checks one collective over dtypes, reductions and sizes: results and counted bytes. On failure returns false with the
  * reason in why. Collective. */
 typedef bool case_fn(rank_case *c);
-case_fn case_allreduce, case_reducescatter, case_allgather, case_broadcast, case_alltoall,
-    case_messages, case_long, case_many, case_split, case_same, case_host;
+case_fn case_allreduce, case_reducescatter, case_allgather, case_broadcast, case_broadcast_large,
+    case_alltoall, case_messages, case_long, case_many, case_split, case_same, case_host;
 /* Not in case_rows: the last rank aborts the group; on 4 ranks rank 3 aborts a split one, which aborts the other too. */
 case_fn case_abort, case_abort_split;
 

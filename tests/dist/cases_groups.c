@@ -196,16 +196,11 @@ bool case_abort_split(rank_case *c)
 }
 
 const case_row case_rows[] = {
-    {"allreduce", case_allreduce},
-    {"reducescatter", case_reducescatter},
-    {"allgather", case_allgather},
-    {"allgather of host memory", case_host},
-    {"broadcast", case_broadcast},
-    {"alltoall", case_alltoall},
-    {"messages", case_messages},
-    {"long tensors", case_long},
-    {"many requests at once", case_many},
-    {"groups", case_split},
-    {"agreement", case_same},
+    {"allreduce", case_allreduce}, {"reducescatter", case_reducescatter},
+    {"allgather", case_allgather}, {"allgather of host memory", case_host},
+    {"broadcast", case_broadcast}, {"large broadcast", case_broadcast_large},
+    {"alltoall", case_alltoall},   {"messages", case_messages},
+    {"long tensors", case_long},   {"many requests at once", case_many},
+    {"groups", case_split},        {"agreement", case_same},
 };
 const int case_count = sizeof case_rows / sizeof *case_rows;

@@ -149,6 +149,35 @@ static void name_mismatches(void **state)
     }
 }
 
+/* Small data go in rounds among four ranks or more. One rank calls something else, also of large data. */
+static const doing others[] = {{SUM, LT_F32, 12},
+                               {MAX, LT_F32, 10},
+                               {SUM, LT_F32, 5000},
+                               {BARRIER, LT_F32, 0},
+                               {BROADCAST_0, LT_F32, 30000}};
+static doing other;
+static int odd_one;
+
+static bool play_odd_one(rank_case *c)
+{
+    const lt_status st =
+        run(c, lt_comm_rank(c->comm) == odd_one ? other : (doing){SUM, LT_F32, 10});
+    return (!st || case_fails_with(c, st, "mismatched calls"))
+           && case_fails_with(c, lt_comm_barrier(c->comm), "mismatched calls");
+}
+
+static void name_mismatches_of_small_data(void **state)
+{
+    char why[512];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        other = others[i];
+        for (odd_one = 0; odd_one < 5; odd_one++)
+            if (play_cases(5, play_odd_one, false, why, sizeof why))
+                fail_msg("rank %d, call %zu: %s", odd_one, i, why);
+    }
+}
+
 /* Control: the same call on both ranks is no mismatch. */
 static bool play_match(rank_case *c)
 {
@@ -230,6 +259,17 @@ static bool miss_deadline(rank_case *c)
            && case_fails_with(c, st, "number 1, on rank 1 of 3");
 }
 
+/* Ranks that wait for waiting ranks leave the message to the one that waits for the cause. */
+static bool miss_deadline_of_small_data(rank_case *c)
+{
+    lt_comm_set_deadline(c->comm, 0.3);
+    if (lt_comm_rank(c->comm) == 5)
+        return true;
+    const lt_status st = run(c, (doing){SUM, LT_F32, 7});
+    return case_fails_with(c, st, "deadline exceeded")
+           && case_fails_with(c, st, "received nothing from rank 5 of 7");
+}
+
 static bool miss_nothing(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 30);
@@ -241,6 +281,7 @@ static void name_the_late(void **state)
     char why[512];
     (void)state;
     expect_cases(3, miss_deadline); /* closes rank 2 after the deadline */
+    expect_cases(7, miss_deadline_of_small_data);
     assert_int_equal(play_cases(3, miss_nothing, false, why, sizeof why), 3);
 }
 
@@ -324,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"a rank without memory to close ends the others", close_without_memory, NULL, NULL, NULL},
         {"mismatched calls are named on both ranks", name_mismatches, NULL, NULL, NULL},
+        {"mismatched calls of small data too", name_mismatches_of_small_data, NULL, NULL, NULL},
         {"matching calls are accepted", accept_matches, NULL, NULL, NULL},
         {"a call with a closed rank names it", name_one_that_closed, NULL, NULL, NULL},
         {"an abort reaches waiting ranks and all groups", abort_ranks, NULL, NULL, NULL},

@@ -317,7 +317,7 @@ static lt_status measure_settings(const lt_params *params)
 {
     stepped o[MOST_SETTINGS] = {{0}};
     double median[MOST_SETTINGS];
-    char key[8];
+    char key[24];
     lt_status st = s.json.count <= MOST_SETTINGS
                        ? LT_OK
                        : lt_fail(LT_E_ARG, "--settings: given %zu times, at most %d", s.json.count,

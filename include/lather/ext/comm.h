@@ -23,7 +23,9 @@ typedef enum lt_comm_call_kind {
 typedef struct lt_comm_call {
     lt_comm_call_kind what;
     lt_reduce op;
-    bool tree; /**< add in a tree over ranks (lather/comm.h): the device is reproducible */
+    /** a reduction adds in a tree over ranks (lather/comm.h): the device is reproducible; a broadcast goes to each rank in
+     *  pieces from all ranks */
+    bool tree;
     lt_dtype dtype;
     int root;         /**< root of a broadcast; peer of a send or receive */
     int64_t elements; /**< elements of the whole tensor; of an all-to-all, elements sent */

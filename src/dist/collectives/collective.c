@@ -18,6 +18,7 @@ enum {
 enum {
     TAG_CYCLE = 16
 }; /* number of tags that consecutive collectives cycle through; more than are in flight */
+enum { FIRST_ROUND_TAG = LT_GROUP_TAGS - TAG_CYCLE };
 enum { TEXT = 160 };
 
 static bool is_reduction(const lt_collective *self)
@@ -43,6 +44,7 @@ lt_status lt_collective_new(lt_collective **out, lt_endpoint *end, const lt_comm
     self->received_offset = self->offset + n + 1;
     for (int r = 0; r <= end->size && call->received_count; r++)
         self->received_offset[r] = lt_call_received_offset(call, r);
+    self->small = lt_small_applies(self);
     self->call.count = self->call.received_count = NULL;
     self->transfer = lt_alloc(2 * n, sizeof *self->transfer);
     self->term = lt_alloc(n, sizeof *self->term);
@@ -64,7 +66,16 @@ void lt_collective_free(lt_collective *self)
 
 static int transfer_count(const lt_collective *self)
 {
-    return lt_collective_is_message(self) ? 1 : 2 * (self->endpoint->size - 1);
+    if (lt_collective_is_message(self))
+        return 1;
+    return self->small ? 2 : 2 * (self->endpoint->size - 1);
+}
+
+double lt_collective_expiry(const lt_collective *self)
+{
+    static const double round_seconds = 0.1;
+    return self->expires > 0 && self->small ? self->expires + round_seconds * self->phase
+                                            : self->expires;
 }
 
 /* --- Header --- */
@@ -197,10 +208,13 @@ static char *term_buffer(const lt_collective *self, int peer)
                  * (size_t)(peer - (peer > self->endpoint->rank));
 }
 
-/* Tags cycle with number and phase; sends and receives use the group's first tag. */
+/* Tags cycle with number and phase; sends and receives use the group's first tag. Rounds of small data after the first have
+ * other tags: no rank takes a header for a block. */
 static lt_channel make_channel(const lt_collective *self, int peer, bool sends)
 {
-    const int tag = 2 + 2 * (int)(self->number % TAG_CYCLE) + self->phase;
+    const int turn = (int)(self->number % TAG_CYCLE);
+    const int tag =
+        self->small && self->phase ? FIRST_ROUND_TAG + turn : 2 + 2 * turn + self->phase;
     return (lt_channel){
         .peer = peer, .sends = sends, .tag = lt_collective_is_message(self) ? 0 : tag};
 }
@@ -234,8 +248,14 @@ static void set_first_phase_buffers(const lt_collective *self, lt_transfer *to, 
         set_buffers(from, NULL, (char *)c->out + at,
                     (size_t)self->received_offset[peer + 1] * size - at);
     } else if (c->what == LT_COMM_BROADCAST) {
-        set_buffers(to, c->in, NULL, me == c->root ? all : 0);
-        set_buffers(from, NULL, c->out, peer == c->root ? all : 0);
+        set_buffers(to, (const char *)c->in + (c->tree ? chunk_byte_offset(self, peer) : 0), NULL,
+                    me != c->root ? 0
+                    : c->tree     ? chunk_bytes(self, peer)
+                                  : all);
+        set_buffers(from, NULL, (char *)c->out + (c->tree ? chunk_byte_offset(self, me) : 0),
+                    peer != c->root ? 0
+                    : c->tree       ? chunk_bytes(self, me)
+                                    : all);
     }
 }
 
@@ -264,10 +284,11 @@ static void set_message_transfer(lt_collective *self)
     set_buffers(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
 
-/* Sets up the second phase of an all-reduce: an all-gather of the sums. */
+/* Sets up the second phase: an all-gather of an all-reduce's sums, or of a broadcast's pieces, which the root has. */
 static void start_gather_phase(lt_collective *self)
 {
-    int n = self->endpoint->size, me = self->endpoint->rank;
+    const int n = self->endpoint->size, me = self->endpoint->rank;
+    const int root = self->call.what == LT_COMM_BROADCAST ? self->call.root : -1;
     char *out = self->call.out;
     self->phase = 1;
     for (int i = 1; i < n; i++) {
@@ -275,9 +296,24 @@ static void start_gather_phase(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         *to = (lt_transfer){.channel = make_channel(self, target, true), .headed = true};
         *from = (lt_transfer){.channel = make_channel(self, source, false), .headed = true};
-        set_buffers(to, out + chunk_byte_offset(self, me), NULL, chunk_bytes(self, me));
-        set_buffers(from, NULL, out + chunk_byte_offset(self, source), chunk_bytes(self, source));
+        set_buffers(to, out + chunk_byte_offset(self, me), NULL,
+                    target == root ? 0 : chunk_bytes(self, me));
+        set_buffers(from, NULL, out + chunk_byte_offset(self, source),
+                    me == root ? 0 : chunk_bytes(self, source));
     }
+    self->pending = transfer_count(self);
+}
+
+/* Sets up a round of small.c: the number of the phase. */
+static void set_small_round(lt_collective *self)
+{
+    lt_transfer *to = &self->transfer[0], *from = to + 1;
+    const bool headed = self->phase > 0;
+    *to = (lt_transfer){.headed = headed, .header = header_of(self, 0)};
+    *from = (lt_transfer){.headed = headed};
+    lt_small_round(self, self->phase, to, from);
+    to->channel = make_channel(self, to->channel.peer, true);
+    from->channel = make_channel(self, from->channel.peer, false);
     self->pending = transfer_count(self);
 }
 
@@ -285,8 +321,9 @@ static void start_gather_phase(lt_collective *self)
 static lt_status acquire_workspace(lt_collective *self)
 {
     lt_endpoint *e = self->endpoint;
-    size_t bytes = chunk_bytes(self, e->rank) * (size_t)(e->size - 1);
-    if (!is_reduction(self) || !bytes)
+    size_t bytes = self->small ? lt_small_workspace_bytes(self)
+                               : chunk_bytes(self, e->rank) * (size_t)(e->size - 1);
+    if (!(is_reduction(self) || self->small) || !bytes)
         return LT_OK;
     if (e->free_bytes >= bytes) {
         self->workspace = e->free_workspace;
@@ -371,6 +408,11 @@ static lt_status start_collective(lt_collective *self)
         return LT_OK;
     }
     self->endpoint->running++;
+    if (self->small) {
+        lt_small_begin(self);
+        set_small_round(self);
+        return LT_OK;
+    }
     set_transfers(self);
     copy_own(self);
     return LT_OK;
@@ -454,6 +496,25 @@ static void finish_collective(lt_collective *self)
     self->finished = true;
 }
 
+/* Begins the next phase or round, or ends the collective. */
+static void end_phase(lt_collective *self)
+{
+    const lt_comm_call *c = &self->call;
+    if (self->small && ++self->phase < lt_small_rounds(self)) {
+        set_small_round(self);
+        return;
+    }
+    if (self->small)
+        lt_small_finish(self);
+    else if (is_reduction(self) && self->phase == 0)
+        sum_terms(self);
+    if (!self->small && self->phase == 0
+        && (c->what == LT_COMM_ALLREDUCE || (c->what == LT_COMM_BROADCAST && c->tree)))
+        start_gather_phase(self);
+    else
+        finish_collective(self);
+}
+
 lt_status lt_collective_advance(lt_collective *self, bool *moved)
 {
     const lt_protocol *other = &self->protocol;
@@ -468,12 +529,7 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
     if (self->pending)
         return LT_OK;
     *moved = true;
-    if (is_reduction(self) && self->phase == 0)
-        sum_terms(self);
-    if (self->call.what == LT_COMM_ALLREDUCE && self->phase == 0)
-        start_gather_phase(self);
-    else
-        finish_collective(self);
+    end_phase(self);
     return LT_OK;
 }
 

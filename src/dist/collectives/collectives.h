@@ -3,7 +3,8 @@
  *
  * In a collective each pair of ranks first exchanges headers, which describe each sender's call, and then the data. A
  * reduction is an all-to-all of chunks followed by a sum in rank order on the chunk's owner; an all-reduce adds an
- * all-gather of the sums. */
+ * all-gather of the sums; a large broadcast is a scatter of chunks and an all-gather. Of small data every rank gets all
+ * (small.c). */
 #ifndef LT_DIST_COLLECTIVES_H
 #define LT_DIST_COLLECTIVES_H
 
@@ -69,10 +70,12 @@ typedef struct lt_collective {
     bool done;      /* the request is complete; protected by the mutex */
 
     bool started, finished;
+    bool small; /* small.c */
     uint64_t number;
-    int phase, pending;    /* current phase; number of its unfinished transfers */
+    int phase, pending; /* current phase, of small ones round; number of its unfinished transfers */
     lt_transfer *transfer; /* [2 * (size-1)] transfers to and from the other ranks */
-    char *workspace; /* [size-1] terms of this rank's chunk from the other ranks, in rank order */
+    char *
+        workspace; /* [size-1] terms of this rank's chunk from the other ranks, in rank order; small.c: [size] blocks */
     size_t workspace_bytes;
     const void **term; /* [size] addresses of all terms of this rank's chunk */
     int64_t *
@@ -137,8 +140,22 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved);
 void lt_collective_cancel(lt_collective *self);
 /* Returns true for a send or a receive. */
 bool lt_collective_is_message(const lt_collective *self);
+/* Returns the time at which a request has taken too long; 0: never. A rank that waits for a rank that waits itself takes
+ * longer than that one, which names the cause. */
+double lt_collective_expiry(const lt_collective *self);
 /* Writes "allreduce (sum) of 10 f32, number 3, on rank 0 of 2 (host); received nothing from rank 1 of 2 (host)". */
 void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
+
+/* small.c: true if every rank's data fit into a block: all blocks go to all ranks in rounds. */
+bool lt_small_applies(const lt_collective *self);
+size_t lt_small_workspace_bytes(const lt_collective *self);
+int lt_small_rounds(const lt_collective *self);
+/* Writes this rank's block. */
+void lt_small_begin(const lt_collective *self);
+/* The transfers of a round, without channels: their peers and buffers. */
+void lt_small_round(const lt_collective *self, int round, lt_transfer *to, lt_transfer *from);
+/* Computes the result of all blocks. */
+void lt_small_finish(lt_collective *self);
 
 /* channel.c: posts a message from `in` or into `out`, the other one NULL; fewer than LT_CHANNEL_IN_FLIGHT are in
  * flight. */

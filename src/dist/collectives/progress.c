@@ -126,14 +126,15 @@ static double next_expiry(const lt_progress *p, const lt_collective **late)
     double first = 0, now = 0;
     *late = NULL;
     for (const lt_collective *c = p->active; c; c = c->next) {
-        if (!(c->expires > 0))
+        const double expiry = lt_collective_expiry(c);
+        if (!(expiry > 0))
             continue;
         if (!(now > 0))
             now = lt_clock_seconds();
-        if (c->expires <= now && !*late)
+        if (expiry <= now && !*late)
             *late = c;
-        if (!(first > 0) || c->expires < first)
-            first = c->expires;
+        if (!(first > 0) || expiry < first)
+            first = expiry;
     }
     return first;
 }

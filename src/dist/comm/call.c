@@ -88,6 +88,8 @@ void lt_call_payload_bytes(const lt_comm_call *call, int rank, int size, uint64_
         break;
     case LT_COMM_BROADCAST:
         *sent = rank == call->root ? others * all : 0;
+        if (call->tree)
+            *sent = rank == call->root ? all - own + others * own : (others - 1) * own;
         *received = rank == call->root ? 0 : all;
         break;
     case LT_COMM_ALLTOALL:
@@ -169,6 +171,9 @@ lt_status lt_call_fill_bcast_send_recv(lt_comm_call *call, const lt_comm *comm,
         return lt_fail(LT_E_ARG, "comm: %s: rank %d is this rank", names[call->what], root);
     LT_TRY(check_and_get_data(call, comm, tensor, &call->out));
     call->in = call->out;
+    enum { PIECES_RANKS = 4, PIECES_BYTES = 1 << 16 };
+    call->tree = call->what == LT_COMM_BROADCAST && comm->size >= PIECES_RANKS
+                 && call->elements * (int64_t)lt_dtype_size(call->dtype) >= PIECES_BYTES;
     return LT_OK;
 }
 
