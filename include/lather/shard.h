@@ -15,6 +15,7 @@ typedef enum lt_balance {
     LT_BALANCE_POLYNOMIAL /**< lt_balance_polynomial, the reference implementation's alternative */
 } lt_balance;
 
+struct lt_nodes; /* lather/detail/topology.h */
 enum { LT_BALANCE_COEFFICIENTS = 6 };
 /** Cost of a part in any unit: the sum over the (merged) dimensions n of a block or parameter of
  *  max(least, coefficient[0] + coefficient[1] n + coefficient[2] n^2 ...). */
@@ -46,6 +47,14 @@ typedef struct lt_shard_config {
  *  or not finite for a part), LT_E_COMM, LT_E_NOMEM, LT_E_UNSUPPORTED (a registered optimizer without blocks or
  *  slot_state). */
 LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config);
+
+/** Gathers in two levels from the next step on: among the ranks with the same local rank of all nodes, then within each
+ *  node, so that a segment reaches a node once. The same bits; a rank sends (nodes - 1) * its elements and (ranks of its node
+ *  - 1) * those of all ranks with its local rank. nodes: those of the config's comm; borrowed for the call. No effect unless
+ *  there are several nodes with several ranks each, equally many, gathered in host memory over all ranks. Collective.
+ *  After lt_optim_shard(). Errors: LT_E_ARG (not sharded), LT_E_COMM, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_optim_shard_two_level(lt_optim *optim,
+                                                        const struct lt_nodes *nodes);
 
 /** Shards gradients like the state: dp's buckets are reduced to the owners of their parts, so an update sends 2 (n-1)/n
  *  of the parameters per rank instead of 3 (n-1)/n. Updates are bitwise identical unless clipped: the gradient norm is

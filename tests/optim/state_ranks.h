@@ -5,6 +5,7 @@
 #include "makers.h"
 #include "ranks.h"
 
+#include "lather/detail/topology.h"
 #include "lather/ext/fail.h"
 #include "lather/shard.h"
 
@@ -18,6 +19,7 @@ static const lt_shape shapes[PARAMS] = {
 typedef struct scenario {
     make_fn *make;
     lt_shard_config config; /* comm is set per rank */
+    int ranks_per_node;     /* gathered in two levels, if it divides the ranks; 0: in one */
     bool f64;
     bool unsharded;
     const char *kind;                           /* name of the backend; NULL: ref */
@@ -78,6 +80,16 @@ static inline lt_status all_steps(rank_run *p)
     return LT_OK;
 }
 
+static inline lt_status gather_in_two_levels(const rank_run *p)
+{
+    const int per_node = p->scenario->ranks_per_node;
+    lt_nodes nodes;
+    LT_TRY(lt_comm_nodes(&nodes, p->base.comm, p->base.ranks % per_node ? 1 : per_node));
+    const lt_status st = lt_optim_shard_two_level(p->f.optim, &nodes);
+    lt_nodes_clear(&nodes);
+    return st;
+}
+
 static inline lt_status run(void *rank)
 {
     rank_run *p = rank;
@@ -85,6 +97,8 @@ static inline lt_status run(void *rank)
         lt_shard_config c = p->scenario->config;
         c.comm = p->base.comm;
         LT_TRY(lt_optim_shard(p->f.optim, &c));
+        if (p->scenario->ranks_per_node)
+            LT_TRY(gather_in_two_levels(p));
         int size = c.group ? c.group : p->base.ranks;
         LT_TRY(lt_optim_shard_load(p->f.optim, p->base.rank % size, &p->load));
     }

@@ -14,7 +14,7 @@
 typedef struct row {
     const char *name;
     make_fn *make;
-    int group;
+    int group, ranks_per_node;
     lt_dtype dtype;
     bool gather_params, f64;
     lt_balance balance;
@@ -155,6 +155,18 @@ static const row rows[] = {
     {.name = "shampoo, each rank for itself", .make = make_shampoo, .group = 1, .bound = 4e-6},
     {.name = "shampoo, pairs of ranks", .make = make_shampoo, .group = 2, .bound = 4e-6},
     {.name = "shampoo, fewer blocks than ranks", .make = make_whole, .bound = 4e-6},
+    {.name = "shampoo, nodes of 2", .make = make_shampoo, .ranks_per_node = 2, .bound = 4e-6},
+    {.name = "shampoo, nodes of 4, fewer blocks than ranks",
+     .make = make_whole,
+     .ranks_per_node = 4,
+     .bound = 4e-6},
+    {.name = "shampoo, nodes of 2, in bf16, on cpu",
+     .make = make_shampoo,
+     .ranks_per_node = 2,
+     .dtype = LT_BF16,
+     .kind = "cpu",
+     .bound = 0.02},
+    {.name = "adam, nodes of 2, on cpu", .make = make_adam, .ranks_per_node = 2, .kind = "cpu"},
     {.name = "shampoo, staggered", .make = make_staggered_blocks, .bound = 4e-6},
     {.name = "shampoo, joined parts and tables", .make = make_ruled, .bound = 4e-6},
     {.name = "shampoo, joined parts and tables, in f64", .make = make_ruled, .f64 = true},
@@ -245,6 +257,7 @@ static void test_row(void **state)
                    .gather_params = w->gather_params,
                    .balance = w->balance,
                    .polynomial = w->polynomial},
+        .ranks_per_node = w->ranks_per_node,
         .f64 = w->f64,
         .kind = w->kind,
         .before = w->before,
@@ -298,6 +311,25 @@ static void test_load(void **state)
     assert_int_equal(state_bytes, alone.state_bytes);
     assert_true(p[0].load.state_bytes < state_bytes);
     assert_int_equal(gathered, 2 * (elements + what->group)); /* and a status flag of each rank */
+}
+
+/* In nodes of 2, each segment goes to the other nodes' rank of the same number, and the joined ones to the node's other rank. */
+static void test_load_in_nodes(void **state)
+{
+    static rank_run p[RANKS];
+    static const scenario s = {.make = make_shampoo, .ranks_per_node = 2};
+    enum { SOME = 8, LOCAL = 2 };
+    (void)state;
+    run_all(p, SOME, &s);
+    for (int r = 0; r < SOME; r++) {
+        int64_t joined = 0;
+        if (p[r].base.status)
+            fail_msg("rank %d: %s", r, p[r].base.message);
+        for (int peer = r % LOCAL; peer < SOME; peer += LOCAL)
+            joined += p[peer].load.gather_bytes;
+        assert_int_equal(p[r].bytes,
+                         (SOME / LOCAL - 1) * p[r].load.gather_bytes + (LOCAL - 1) * joined);
+    }
 }
 
 /* Dimensions 5 x 7, 4 x 3 x 2 x 2 (its block is preconditioned as 4 x 12) and 6; 35, 48 and 6 elements. */
@@ -537,18 +569,13 @@ int main(void)
 {
     static make_fn *const both[] = {make_shampoo, make_adam};
     static const share shares[] = {{make_shampoo, 4}, {make_shampoo, 2}, {make_adam, 4}};
-    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 10];
-    size_t n = 0;
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] = row_test(rows[i].name, test_row, &rows[i]);
-    for (size_t i = 0; i < COUNT_OF(bads); i++)
-        tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     const struct CMUnitTest others[] = {
         cmocka_unit_test(test_polynomial),
         cmocka_unit_test(test_wrong_polynomial),
         {"shampoo: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&shares[0]},
         {"shampoo in pairs: what ranks have and send", test_load, NULL, NULL,
          (void *)(uintptr_t)&shares[1]},
+        {"shampoo in nodes: what ranks send", test_load_in_nodes, NULL, NULL, NULL},
         {"adam: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&shares[2]},
         {"shampoo: state is on its owner only", test_state, NULL, NULL,
          (void *)(uintptr_t)&both[0]},
@@ -557,6 +584,12 @@ int main(void)
         {"memory runs out while sharding", test_no_memory, NULL, NULL, NULL},
         {"ranks with different optimizers", test_disagree, NULL, NULL, NULL},
     };
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + COUNT_OF(others)];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[n++] = row_test(rows[i].name, test_row, &rows[i]);
+    for (size_t i = 0; i < COUNT_OF(bads); i++)
+        tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     memcpy(&tests[n], others, sizeof others);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,26 @@
 /* Gathers an optimizer's sharded parameters in a flat buffer: a segment per rank, with the rank's parts in the
  * order of all parts, each dense in the parameter's own order of storage, and then a status flag of the rank's
- * step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+ * step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size.
+ *
+ * In two levels the segments of ranks with the same local rank are adjacent: the first gather's result is this rank's part of
+ * the second's, in its place. */
 
 #include "base/alloc.h"
+#include "dist/consensus.h"
 #include "optim/slots.h"
 #include "shard.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/topology.h"
 #include "lather/ext/comm.h"
+
+/* Two levels: between nodes, then within this rank's. */
+typedef struct levels {
+    lt_comm *peers, *node;
+    int64_t *peer_elements;  /* [nodes] elements of this rank's peers */
+    int64_t *local_elements; /* [ranks of the node] elements of each local rank's peers */
+    lt_tensor *portion; /* elements of this rank's peers: a part of `whole`, or of `comm_whole` */
+} levels;
 
 typedef struct lt_flat {
     bool adds_updates;       /* shard_params: `updates` are added to this rank's parts */
@@ -16,6 +29,7 @@ typedef struct lt_flat {
     lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if different */
     lt_tensor *old;                   /* with differences: this rank's parameters before the step */
     lt_vec_job *job;                  /* workspace: one per part */
+    levels levels;                    /* all NULL with one level */
 } lt_flat;
 
 static lt_flat *flat_of(const lt_shard *s)
@@ -75,11 +89,22 @@ static lt_status allocate_buffers(lt_optim *o)
     return LT_OK;
 }
 
+static void free_levels(levels *l)
+{
+    lt_tensor_free(&l->portion);
+    lt_comm_close(&l->node);
+    lt_comm_close(&l->peers);
+    lt_free(l->peer_elements);
+    lt_free(l->local_elements);
+    *l = (levels){0};
+}
+
 static void free_buffers(lt_shard *s)
 {
     lt_flat *f = s->data;
     if (!f)
         return;
+    free_levels(&f->levels);
     lt_tensor **const tensors[] = {&f->mine,       &f->whole, &f->comm_own,
                                    &f->comm_whole, &f->old,   &f->updates};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
@@ -170,17 +195,34 @@ static lt_status read_flag(const lt_optim *o, int rank, int *flag)
     return LT_OK;
 }
 
-static lt_status allgather_segments(lt_shard *s)
+static lt_status allgather(lt_comm *comm, const lt_tensor *mine, lt_tensor *whole,
+                           const int64_t *elements)
 {
     lt_request *request = NULL;
+    LT_TRY(lt_comm_allgather_begin(comm, mine, whole, elements, &request));
+    return lt_request_wait(&request);
+}
+
+static lt_status allgather_in_two_levels(lt_shard *s, const lt_tensor *mine, lt_tensor *whole)
+{
+    const levels *l = &flat_of(s)->levels;
+    const uint64_t sent = lt_comm_bytes(l->peers) + lt_comm_bytes(l->node);
+    LT_TRY(allgather(l->peers, mine, l->portion, l->peer_elements));
+    LT_TRY(allgather(l->node, l->portion, whole, l->local_elements));
+    s->config.comm->bytes += lt_comm_bytes(l->peers) + lt_comm_bytes(l->node) - sent;
+    return LT_OK;
+}
+
+static lt_status allgather_segments(lt_shard *s)
+{
     const lt_flat *f = flat_of(s);
     const lt_tensor *mine = f->comm_own ? f->comm_own : f->mine;
     lt_tensor *whole = f->comm_whole ? f->comm_whole : f->whole;
     const uint64_t sent = lt_comm_bytes(s->group);
     if (f->comm_own)
         LT_TRY(lt_tensor_copy(f->comm_own, f->mine));
-    LT_TRY(lt_comm_allgather_begin(s->group, mine, whole, s->elements, &request));
-    LT_TRY(lt_request_wait(&request));
+    LT_TRY(f->levels.peers ? allgather_in_two_levels(s, mine, whole)
+                           : allgather(s->group, mine, whole, s->elements));
     if (s->owns_group) /* the run's communicator counts all bytes */
         s->config.comm->bytes += lt_comm_bytes(s->group) - sent;
     return f->comm_whole ? lt_tensor_copy(f->whole, f->comm_whole) : LT_OK;
@@ -213,3 +255,65 @@ const lt_shard_ops lt_flat_ops = {
     .unpack = unpack_parts,
     .is_capturable = true,
 };
+
+/* --- Two levels --- */
+
+/* Orders the segments by local rank, then node, and adds up the elements of each local rank. */
+static void lay_out_by_local_rank(lt_shard *s, const lt_nodes *nodes, int64_t *local_elements)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < s->count; i++)
+        s->part[i].at -= s->begin[s->part[i].owner];
+    for (int local = 0; local < nodes->ranks_per_node; local++) {
+        const int64_t first = at;
+        for (int node = 0; node < nodes->count; node++) {
+            int r = 0;
+            for (int before = 0; nodes->of[r] != node || before++ < local;)
+                r++;
+            s->begin[r] = at;
+            at += s->elements[r];
+        }
+        local_elements[local] = at - first;
+    }
+    for (size_t i = 0; i < s->count; i++)
+        s->part[i].at += s->begin[s->part[i].owner];
+}
+
+static lt_status open_levels(lt_optim *o, levels *l, const lt_nodes *nodes)
+{
+    lt_shard *s = o->shard;
+    const lt_flat *f = flat_of(s);
+    lt_tensor *whole = f->comm_whole ? f->comm_whole : f->whole;
+    LT_TRY(LT_ALLOC(&l->peer_elements, nodes->count));
+    LT_TRY(LT_ALLOC(&l->local_elements, nodes->ranks_per_node));
+    LT_TRY(lt_tensor_materialize(whole));
+    lay_out_by_local_rank(s, nodes, l->local_elements);
+    int64_t first = 0;
+    for (int local = 0; local < nodes->local; local++)
+        first += l->local_elements[local];
+    for (int node = 0, r = 0, at = 0; node < nodes->count; node++, at = 0)
+        for (r = 0; r < s->ranks; r++)
+            if (nodes->of[r] == node && at++ == nodes->local)
+                l->peer_elements[node] = s->elements[r];
+    char *data = lt_tensor_view(whole).data;
+    return lt_tensor_new_borrowed(&l->portion, o->device, lt_tensor_dtype(whole),
+                                  LT_SHAPE(l->local_elements[nodes->local]), LT_FORMAT_CONTIGUOUS,
+                                  data + first * (int64_t)lt_dtype_size(lt_tensor_dtype(whole)));
+}
+
+lt_status lt_optim_shard_two_level(lt_optim *o, const struct lt_nodes *nodes)
+{
+    lt_shard *s = o->shard;
+    if (!s)
+        return lt_fail(LT_E_ARG, "%s: state is not sharded", o->ops->name);
+    if (s->ops != &lt_flat_ops || s->owns_group || s->config.shard_params
+        || !o->device->backend->host_memory || nodes->count < 2 || nodes->ranks_per_node < 2)
+        return LT_OK;
+    levels *l = &flat_of(s)->levels;
+    lt_status st = lt_comm_agree_on_status(s->group, open_levels(o, l, nodes));
+    if (!st)
+        st = lt_nodes_open_peers(nodes, s->group, &l->peers);
+    if (!st)
+        st = lt_nodes_open_node(nodes, s->group, &l->node);
+    return st;
+}

@@ -346,6 +346,15 @@ static lt_status shard_mesh_optimizer(const trainer_shared *s, lt_optim *optim, 
     return st;
 }
 
+/* Gathers updates in two levels where gradients are averaged so. */
+static lt_status gather_in_two_levels(lt_optim *optim, const lt_shard_config *c,
+                                      const ranks_options *o, const lt_ranks *r)
+{
+    return c->comm == r->comm && o->allreduce != ALLREDUCE_FLAT
+               ? lt_optim_shard_two_level(optim, &r->nodes)
+               : LT_OK;
+}
+
 /* Shards the optimizer's state. */
 static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim, const arguments *a,
                                        lt_ranks *r, lt_tape *tape)
@@ -368,8 +377,9 @@ static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim,
                                           .no_prefetch = !o->overlap};
     LT_TRY(lt_ranks_parse_balance(o, &c.balance, &c.polynomial));
     lt_status st = lt_optim_shard(optim, &c);
-    if (!st && scattered)
-        st = lt_optim_shard_gradients(optim, s->dp);
+    if (!st)
+        st = scattered ? lt_optim_shard_gradients(optim, s->dp)
+                       : gather_in_two_levels(optim, &c, o, r);
     if (!st && o->shard_params)
         st = lt_optim_shard_params(optim, tape, &units);
     r->same_failure = st == LT_E_ARG;
