@@ -462,6 +462,8 @@ def texts_that_are_refused(cwd):
     fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")
     if FOLDER != "none":
         fails(launch(cwd, text(cwd, "[a]\nentry = {FOLDER}/producers.so:nothing\n")), "has no function nothing")
+        uneven = gang.replace("ranks = 4", "ranks = 2").replace("command = true", "entry = {FOLDER}/producers.so:consume")
+        fails(launch(cwd, text(cwd, uneven + "batch-size = 4\nglobal-batch = 6\n"), "--on", "threads"), "a global batch of 6 is not a multiple of")
     fails(subprocess.run([LATHER, "launch"], capture_output=True, text=True, check=False), "want one program", status=2)
 
 

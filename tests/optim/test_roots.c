@@ -292,7 +292,8 @@ static void a_queue_finds_a_root_in_one_read_back(void **state)
                 {1e-24, 0.25, LT_EPSILON_RELATIVE, 1},
                 {1e24, 0.5, LT_EPSILON_RELATIVE, 1},
                 {1, 0.1234567, LT_EPSILON_RELATIVE, 1}, /* no residual */
-                {1, 0.25, LT_EPSILON_AFTER, 2}};
+                {1, 0.25, LT_EPSILON_AFTER, 2},
+                {1e-8, 0.25, LT_EPSILON_AFTER, 2}};
     enum { N = 96 };
     static double a[N * N], r[2][N * N];
     for (size_t k = 0; k < COUNT_OF(rows); k++) {
@@ -302,7 +303,7 @@ static void a_queue_finds_a_root_in_one_read_back(void **state)
         for (int i = 0; i < N * N; i++)
             a[i] *= rows[k].scale;
         open_problem(&p, "cpu", false, N, a);
-        p.config.epsilon = 1e-5;
+        p.config.epsilon = rows[k].rule == LT_EPSILON_AFTER ? 1e-5 * rows[k].scale : 1e-5;
         p.config.epsilon_rule = rows[k].rule;
         assert_ok(run(&p, LT_ROOT_RATIONAL, rows[k].exponent, false));
         assert_int_equal(p.job.used, LT_ROOT_RATIONAL);
