@@ -142,7 +142,7 @@ operations_in_f64()
 {
     local program=tests/tensor/ops/test-tensor-gradients here=$work/operations there=$work/operations-arm64
     ninja -C "$work/arm64-tests" $program && "$work/main/$program" --hashes >"$here" &&
-        qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=/usr/aarch64-linux-gnu/lib "$work/arm64-tests/$program" --hashes >"$there" &&
+        on_arm64 "$work/arm64-tests/$program" --hashes >"$there" &&
         diff "$here" "$there" && [ "$(wc -l <"$here")" -gt 500 ]
 }
 

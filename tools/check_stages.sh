@@ -92,8 +92,20 @@ train_on_arm64()
     local -x LATHER_ARM64=$work/arm64
     # Without forced inlining NEON's kernels compile in a fifth of the time.
     row "the programs for ARM64" build_programs "$LATHER_ARM64" --cross-file tools/cross/arm64.ini -Doptimization=1 \
-        -Dc_args=-Dalways_inline=unused &&
-        row "  and training has the same bits as here" same_bits
+        -Dc_args=-Dalways_inline=unused || return
+    row "  and training has the same bits as here" same_bits
+    row "  and BFDOT is used where the processor has it" chooses_bfdot
+}
+
+on_arm64() # PROGRAM [ARGUMENT...]
+{
+    qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=/usr/aarch64-linux-gnu/lib "$@"
+}
+
+chooses_bfdot()
+{
+    on_arm64 -cpu max "$LATHER_ARM64/models/resnet50/train_resnet50" --version | grep -x 'CPU kernels: neon_bf16; with --reproducible neon' &&
+        on_arm64 -cpu cortex-a72 "$LATHER_ARM64/models/resnet50/train_resnet50" --version | grep -x 'CPU kernels: neon'
 }
 
 training_programs="models/resnet50/train_resnet50 models/vit/train_vit models/gpt/train_gpt tools/optim_replay"

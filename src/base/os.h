@@ -38,6 +38,8 @@ void lt_os_process_name(const char *name);
 bool lt_os_program_path(char *path, size_t size);
 /* Asks for the use of AMX's tiles (arch_prctl); portable: false. */
 bool lt_os_request_tiles(void);
+/* Returns true if the system reports ARM64's bf16 instructions (HWCAP2_BF16); portable: false. */
+bool lt_os_has_bfdot(void);
 
 /* --- Files --- */
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #if LT_LINUX
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
@@ -98,6 +99,16 @@ bool lt_os_request_tiles(void)
 #if LT_LINUX && defined(__x86_64__)
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch/x86/include/uapi/asm/prctl.h */
     return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+#else
+    return false;
+#endif
+}
+
+bool lt_os_has_bfdot(void)
+{
+#if LT_LINUX && defined(__aarch64__)
+    enum { HAS_BF16 = 14 }; /* arch/arm64/include/uapi/asm/hwcap.h */
+    return getauxval(AT_HWCAP2) >> HAS_BF16 & 1;
 #else
     return false;
 #endif

@@ -3,6 +3,7 @@
 
 #include "near.h"
 #include "tensor/backend/cpu/conv/wgrad.h"
+#include "tensor/backend/cpu/cpu.h"
 
 #include "lather/status.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #if defined(__aarch64__)
-static const char *const names[] = {"generic", "neon"};
+static const char *const names[] = {"generic", "neon", "neon_bf16"};
 #else
 static const char *const names[] = {"generic", "avx2", "avx512", "avx512_bf16", "amx"};
 #endif
@@ -50,6 +51,22 @@ static size_t packed(lt_cpu_isa isa, lt_dtype dtype)
     return lt_wgrad_microkernel_for(&cpu, dtype).size;
 }
 
+/* bf16 is fast where a micro-kernel multiplies it, and never on a reproducible device. */
+static void bf16_is_fast_with_its_instructions_only(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)COUNT_OF(names); i++)
+        for (int reproducible = 0; reproducible < 2; reproducible++) {
+            const lt_cpu_isa isa = found(names[i]);
+            const bool has = strstr(names[isa], "bf16") || !strcmp(names[isa], "amx");
+            void *ctx;
+            const lt_device_config config = {.threads = 1, .reproducible = reproducible};
+            assert_ok(lt_backend_cpu()->open(&ctx, 0, &config));
+            assert_int_equal(lt_backend_cpu()->has_fast(ctx, LT_BF16), has && !reproducible);
+            lt_backend_cpu()->close(ctx);
+        }
+}
+
 /* In bf16 where that is fast, else in f32. */
 static void the_weight_gradient_has_a_packed_dtype_on_every_set(void **state)
 {
@@ -84,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chosen_instruction_set_is_an_upper_limit),
         cmocka_unit_test(an_unknown_instruction_set_is_an_error),
+        cmocka_unit_test(bf16_is_fast_with_its_instructions_only),
         cmocka_unit_test(the_weight_gradient_has_a_packed_dtype_on_every_set),
         cmocka_unit_test(amx_needs_cpu_and_system),
     };

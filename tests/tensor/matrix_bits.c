@@ -117,7 +117,7 @@ static void results_have_the_same_bits_on_every_set(void **state)
 #if defined(__x86_64__)
     static const char *const isa[] = {"avx512", "avx512", "avx2", "generic"};
 #else
-    static const char *const isa[] = {"neon", "neon", "generic"};
+    static const char *const isa[] = {"neon_bf16", "neon", "generic"};
 #endif
     static results first, got;
     (void)state;

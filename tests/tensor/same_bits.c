@@ -37,9 +37,8 @@ static const row rows[] = {
     {"depthwise stride 2, bf16", LT_BF16, 5, 37, 15, 37, 3, FORM(2, 1, 1, 37), "depthwise", false},
     {"product", LT_F32, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, false},
     {"product, bf16", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, false},
-#if defined(__x86_64__) /* instructions for bf16 */
+    /* by instructions for bf16 */
     {"control: a product by default", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, true},
-#endif
 };
 
 enum { RESULTS = 4 };
@@ -132,9 +131,13 @@ static void bits_are_equal(void **state)
 #if defined(__x86_64__)
     static const char *const sets[] = {"avx2", "avx512", "avx512_bf16", "amx", "generic"};
 #else
-    static const char *const sets[] = {"neon", "neon", "generic"};
+    static const char *const sets[] = {"neon_bf16", "neon", "generic"};
 #endif
     const row *r = *state;
+#if defined(__aarch64__)
+    if (r->control && lt_cpu_detect() < LT_ISA_NEON_BF16)
+        skip();
+#endif
     operands want = results_of(r, "generic", 1);
     bool same = true;
     for (size_t i = 0; i < COUNT_OF(sets); i++) {

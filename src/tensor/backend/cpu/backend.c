@@ -21,16 +21,21 @@ static void close_device(void *ctx)
     lt_free(cpu);
 }
 
-/* bf16 instructions flush subnormals: they are left out. LATHER_CPU_KERNELS=builtin has no effect, as kernels that it
+/* bf16 instructions flush subnormals, and ARM64's round to odd: they are left out. LATHER_CPU_KERNELS=builtin has no effect, as kernels that it
  * forces on small images would make other bits. */
 static lt_status choose_reproducible(lt_cpu_isa *isa, lt_cpu_choice *choice)
 {
     if (*choice == LT_KERNELS_ONEDNN)
         return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS=onednn: a reproducible device has built-in "
                                  "kernels only");
+#if defined(__aarch64__)
+    const lt_cpu_isa most = LT_ISA_NEON;
+#else
+    const lt_cpu_isa most = LT_ISA_AVX512;
+#endif
     *choice = LT_KERNELS_AUTO;
-    if (*isa > LT_ISA_AVX512)
-        *isa = LT_ISA_AVX512;
+    if (*isa > most)
+        *isa = most;
     return LT_OK;
 }
 
@@ -103,7 +108,7 @@ static void set_memory_functions(lt_backend *be)
 static bool has_fast_dtype(void *ctx, lt_dtype dtype)
 {
     const lt_cpu *cpu = ctx;
-    return dtype == LT_F32 || (dtype == LT_BF16 && cpu->isa >= LT_ISA_AVX512_BF16);
+    return dtype == LT_F32 || (dtype == LT_BF16 && cpu->kernels->pairs);
 }
 
 static int thread_count(void *ctx)

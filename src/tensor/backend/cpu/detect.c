@@ -56,7 +56,7 @@ lt_cpu_isa lt_cpu_detect(void)
         return LT_ISA_AVX512;
     return request_amx() ? LT_ISA_AMX : LT_ISA_AVX512_BF16;
 #elif defined(__aarch64__)
-    return LT_ISA_NEON;
+    return lt_os_has_bfdot() ? LT_ISA_NEON_BF16 : LT_ISA_NEON;
 #else
     return LT_ISA_GENERIC;
 #endif

@@ -10,6 +10,8 @@ typedef enum lt_cpu_isa {
     LT_ISA_AVX2,
     LT_ISA_NEON = LT_ISA_AVX2, /* ARM64: the same choice of kernels as for AVX2 */
     LT_ISA_AVX512,
+    LT_ISA_NEON_BF16 =
+        LT_ISA_AVX512, /* ARM64 with BFDOT: of kernels in f32 the same choice as for AVX-512 */
     LT_ISA_AVX512_BF16,
     LT_ISA_AMX /* AMX and avx512_bf16 */
 } lt_cpu_isa;

@@ -16,6 +16,7 @@ static const struct {
     /* NEON is the baseline: the values differ in the choice of convolutions alone */
     [LT_ISA_GENERIC] = {"generic", &lt_cpu_kernels_neon},
     [LT_ISA_NEON] = {"neon", &lt_cpu_kernels_neon},
+    [LT_ISA_NEON_BF16] = {"neon_bf16", &lt_cpu_kernels_neon_bf16},
 #else
     [LT_ISA_GENERIC] = {"generic", &lt_cpu_kernels_generic},
 #if defined(__x86_64__)
@@ -55,7 +56,8 @@ const char *lt_cpu_isa_name(lt_cpu_isa isa)
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa, bool reproducible)
 {
 #if defined(__aarch64__)
-    (void)reproducible;
+    if (reproducible)
+        return &lt_cpu_kernels_neon;
 #else
     if (reproducible && isa == LT_ISA_GENERIC)
         return &lt_cpu_kernels_generic_fma;

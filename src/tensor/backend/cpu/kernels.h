@@ -305,6 +305,7 @@ typedef struct lt_cpu_kernels {
 /* generic_fma: generic with a software fused multiply-add, so that its results are those of avx2, avx512 and neon. Those
  * of this architecture exist. */
 extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_generic_fma, lt_cpu_kernels_avx2,
-    lt_cpu_kernels_avx512, lt_cpu_kernels_avx512_bf16, lt_cpu_kernels_neon;
+    lt_cpu_kernels_avx512, lt_cpu_kernels_avx512_bf16, lt_cpu_kernels_neon,
+    lt_cpu_kernels_neon_bf16;
 
 #endif

@@ -42,7 +42,12 @@ typedef struct pass {
 const lt_gemm_microkernel *lt_gemm_microkernel_bf16(lt_cpu_isa isa)
 {
 #if defined(__x86_64__)
-    if (isa == LT_ISA_AVX512_BF16)
+    const bool has_kernel = isa == LT_ISA_AVX512_BF16;
+#elif defined(__aarch64__)
+    const bool has_kernel = isa == LT_ISA_NEON_BF16;
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
+    if (has_kernel)
         return &lt_gemm_bf16;
 #endif
     (void)isa;

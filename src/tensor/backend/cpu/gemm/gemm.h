@@ -3,7 +3,7 @@
 #ifndef LT_BACKEND_CPU_GEMM_H
 #define LT_BACKEND_CPU_GEMM_H
 
-#include "gemm_microkernel.h"
+#include "tensor/backend/cpu/gemm_microkernel.h"
 #include "tensor/backend/cpu/internal.h"
 
 /* Arguments of a matrix product y [rows, cols] = a b + bias; y is row-major with y_step elements between rows. */

@@ -1,7 +1,7 @@
 /* bf16 micro-kernel for AVX512_BF16: VDPBF16PS adds two steps' products to 16 sums. See gemm.h. f32 operands are
  * rounded to nearest even during packing; subnormals become 0. */
 
-#include "gemm_microkernel.h"
+#include "tensor/backend/cpu/gemm_microkernel.h"
 #include "tensor/backend/cpu/transpose_avx512.h"
 
 #include <immintrin.h>

@@ -232,6 +232,19 @@ ALWAYS half narrow(vec v)
 {
     return (half)_mm512_cvtneps_pbh((__m512)v);
 }
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+/* Rounds to bf16 likewise. */
+ALWAYS half narrow(vec v)
+{
+    float32x4_t part[REGISTERS];
+    bfloat16x8_t two[REGISTERS / 2];
+    half h;
+    memcpy(part, &v, sizeof v);
+    for (int i = 0; i < REGISTERS / 2; i++)
+        two[i] = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(part[2 * i]), part[2 * i + 1]);
+    memcpy(&h, two, sizeof h);
+    return h;
+}
 #else
 ALWAYS half narrow(vec v)
 {
@@ -239,13 +252,19 @@ ALWAYS half narrow(vec v)
 }
 #endif
 
-/* Returns c plus the product of the high, then of the low bf16 of each 32-bit lane; the instruction takes subnormals as
- * 0. */
+/* Returns c plus the product of the high, then of the low bf16 of each 32-bit lane; the instructions take subnormals as
+ * 0. ARM64's rounds the products' sum and the result to odd. */
 #if defined(__AVX512BF16__)
 enum { HAS_PAIRS = 1 };
 ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 {
     return (sums)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+}
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+enum { HAS_PAIRS = 1 };
+ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
+{
+    return (sums)vbfdotq_f32((float32x4_t)c, (bfloat16x8_t)a, (bfloat16x8_t)b);
 }
 #else
 enum { HAS_PAIRS = 0 }; /* no instruction: converts to f32 first, which is as fast */
