@@ -351,11 +351,12 @@ static void many_launches_in_processes_leave_nothing(void **state)
     temp_make(folder);
     setenv("TMPDIR", folder, 1);
     lt_job_graph *p = adders();
+    const int threads = entries("/proc/self/task", ""); /* 1, in an emulator 2 */
     for (int i = 0; i < count; i++)
         run(p, LT_LAUNCH_LOCAL);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child, so no zombie */
     assert_int_equal(descriptors(), before);
-    assert_int_equal(entries("/proc/self/task", "") - entries("/proc/self/task", "."), 1);
+    assert_int_equal(entries("/proc/self/task", ""), threads);
     assert_nothing_is_left_in(folder);
     lt_job_graph_free(&p);
     unsetenv("TMPDIR");
