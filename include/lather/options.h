@@ -34,8 +34,10 @@ typedef struct lt_option {
     const char *value; /**< default, as one would write it; NULL: false, 0, "", the first choice */
     double min, max;   /**< numbers: allowed range, both ends included; equal: no limits */
     bool below;        /**< max itself is not allowed */
-    const char *choices;  /**< names of the choices: "off|bf16|f16" */
-    const char *applies;  /**< choices of the selector that read it: "adam shampoo"; NULL: all */
+    const char *choices; /**< names of the choices: "off|bf16|f16" */
+    /** choices of the selector that read it: "adam shampoo"; or options of which one must be set: "--eval --watch",
+     *  "--sched=step|plateau"; NULL: it is always read */
+    const char *applies;
     const char *defaults; /**< default by choice of the selector: "sgd=0.1 shampoo=0.05" */
     const char *meta;     /**< placeholder of the value in --help: "DIR"; NULL: by type */
     const char *help;     /**< help text: one sentence, no full stop */

@@ -525,6 +525,12 @@ static const table_row wrong_tables[] = {
     {"read by an optimizer that there is not",
      {"Model", "rate", 0, LT_OPTION_DOUBLE, .applies = "sgd lamb"},
      "options: --rate: refers to --optim lamb; valid: sgd|adam|shampoo"},
+    {"needs an option that there is not",
+     {"Model", "rate", 0, LT_OPTION_DOUBLE, .applies = "--freeze --height"},
+     "options: --rate needs --height, which does not exist"},
+    {"needs a choice that there is not",
+     {"Model", "rate", 0, LT_OPTION_DOUBLE, .applies = "--optim=sgd|lamb"},
+     "options: --rate needs --optim lamb, which does not exist"},
 };
 
 static void test_wrong_table(void **state)

@@ -100,7 +100,7 @@ def a_plateau_lowers_the_rate_and_a_resume_keeps_it(cwd):
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
     same(cwd, "whole", "parts", last)
     fails(*flags, "--sched-kwargs", "metric=val_acc", cwd=cwd, code=USAGE, says="--sched-kwargs metric: unknown metric 'val_acc'")
-    fails(*FLAGS, "--sched-kwargs", "pct-start=0.5", cwd=cwd, code=USAGE, says="--sched-kwargs pct-start: needs --sched onecycle, but it is constant")
+    fails(*FLAGS, "--sched-kwargs", "pct-start=0.5", cwd=cwd, code=USAGE, says="--pct-start: needs --sched onecycle, but it is constant")
     fails(*FLAGS, "--warmup-steps", "9", "--max-steps", "8", cwd=cwd, code=USAGE, says="--warmup-steps 9: longer than the run of 8 steps")
     fails(*FLAGS, "--warmup-steps", "9", "--warmup-epochs", "1", cwd=cwd, code=USAGE, says="contradict each other")
 
@@ -205,10 +205,10 @@ def every_record_has_the_id_of_its_run(cwd):
 
 
 def flags_changed_at_a_resume_are_listed(cwd):
-    run(*FLAGS, "--max-steps", "2", "--milestone", "1", "--output", "run", cwd=cwd)
+    run(*FLAGS, "--max-steps", "2", "--param-group", "^fc:lr=1", "--output", "run", cwd=cwd)
     resume = [*FLAGS, "--max-steps", "3", "--lr", "0.5", "--mean", "0.485,0.456,0.406", "--output", "run", "--resume"]
     p = run(*resume, "auto", *LINES, cwd=cwd)
-    want = "mean (none) -> 0.485,0.456,0.406, max-steps 2 -> 3, lr 0.1 -> 0.5, milestone 1 -> (none)"
+    want = "mean (none) -> 0.485,0.456,0.406, max-steps 2 -> 3, lr 0.1 -> 0.5, param-group ^fc:lr=1 -> (none)"
     assert f"\nflags that changed: {want}\n" in p.stderr, p.stderr
     assert [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"] == [want]
     p = run(*resume, "run/checkpoints/latest", *LINES, cwd=cwd)  # control

@@ -17,7 +17,7 @@ from trainer import (NOISE, OK, PROGRAM, SMALL, SOURCE, TOOLS, USAGE, epochs_of,
 
 def common_aliases_of_options_are_accepted(cwd):
     typed = ["--learning_rate", "0.25", "--wd", "0.5", "--mixup", "0.2", "--cutmix=0.3", "--bs", "8", "--ep", "7",
-             "--aa", "ta_wide", "--hflip", "0.4", "--max-grad-norm", "3", "--decay-rate", "0.2"]
+             "--aa", "ta_wide", "--hflip", "0.4", "--max-grad-norm", "3", "--sched", "step", "--decay-rate", "0.2"]
     config = run(*NOISE, *typed, "--print-config", cwd=cwd, code=OK).stdout.splitlines()
     for line in ("lr: 0.25", "weight-decay: 0.5", "mixup-alpha: 0.2", "cutmix-alpha: 0.3", "batch-size: 8",
                  "epochs: 7", "auto-augment: ta_wide", "flip: 0.4", "clip-grad: 3", "gamma: 0.2"):
@@ -31,12 +31,68 @@ def a_multistep_schedule_needs_milestones(cwd):
     run(*NOISE, *SMALL, "--sched", "multistep", "--milestone", "1", "--epochs", "2", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
 
 
+def help_entries(text):
+    """name -> (words that set it to VALUE, its choices, its help), from the output of --help all."""
+    entries, through = {}, None
+    for line in text.splitlines():
+        section = re.match(r"\S.*, by --([\w-]+) NAME=VALUE:$", line)
+        begins = re.match(r"  (?:-\w, )?(--(?:\[no-\])?)?([\w-]+)(?:(?<=\w)[ =]((?! )\S+))?(?:  +(.*))?$", line)
+        if line[:1].strip():
+            through = section and section.group(1)
+        elif begins:
+            dashes, name, choices, rest = begins.groups()
+            words = ["--" + name] if dashes and "no-" in dashes else ["--" + name, "VALUE"] if dashes else ["--" + through, name + "=VALUE"]
+            entries[name] = (words, choices.split("|") if choices else [], [rest or ""])
+        elif entries:
+            entries[name][2].append(line.strip())
+    return {name: (words, choices, " ".join(rest).strip()) for name, (words, choices, rest) in entries.items()}
+
+
+def says_that_it_depends(text, choices):
+    """Returns whether a help text begins with the value or the flag that makes the option meaningful."""
+    begins = re.match(r"with --|([\w-]+)(?:, [\w-]+)*: ", text)
+    return bool(begins) and (not begins.group(1) or begins.group(1) in choices)
+
+
+def settings_that_others_leave_unread_are_rejected(cwd):
+    entries = help_entries(run("--help", "all", cwd=cwd).stdout)
+    needs = {name: re.search(r"\(needs --([\w-]+) ?(.*)\)$", text) for name, (_, _, text) in entries.items()}
+
+    def try_values(name, is_met):
+        """Sets an option to the first value that its type permits, after the option that it needs; is_met False: after another choice of that option."""
+        words, choices, _ = entries[name]
+        before = meet(*needs[name].groups(), is_met) if needs[name] else []
+        for value in [*reversed(choices), "2", "0.25", "x"]:
+            flags = [*before, *(word.replace("VALUE", value) for word in words)]
+            p = subprocess.run([PROGRAM, *NOISE, *flags, "--print-config"], cwd=cwd, capture_output=True, text=True)
+            if not re.search("is not in|is not a|unknown value", p.stderr):
+                return flags, p
+        raise AssertionError(f"--{name}: no value is valid")
+
+    def meet(other, wanted, is_met):
+        wanted = re.split(", | or ", wanted) if wanted and "--" not in wanted else []
+        found = [choice for choice in entries[other][1] if (choice in wanted) == is_met] if wanted else []
+        return ["--" + other, found[0]] if found else try_values(other, True)[0] if is_met else []
+
+    dependent = [name for name in needs if needs[name]]
+    assert len(dependent) > 50 and {"gamma", "power", "milestone", "min-lr", "vflip", "tail-start", "outer-lr"} <= set(dependent), dependent
+    for name in dependent:
+        alone, together = (try_values(name, is_met)[1] for is_met in (False, True))
+        assert alone.returncode == USAGE and f"--{name}: needs --{needs[name].group(1)}" in alone.stderr, (name, alone.stderr)
+        assert together.returncode == OK or needs[name].group(1) == "watch", (name, together.args, together.stderr)
+    choices = {word for _, words, _ in entries.values() for word in words} - {"auto", "off"}
+    assert says_that_it_depends("step: epochs between decays", choices) and says_that_it_depends("with --eval: file", choices)
+    silent = [name for name, (_, _, text) in entries.items() if not needs[name] and " only)" not in text and says_that_it_depends(text, choices - set(entries[name][1]))]
+    assert not silent, f"options that depend on others by their help, without a check: {silent}"
+
+
 def what_begins_after_the_run_is_rejected(cwd):
     for more, says in ((["--iterate-averaging", "tail", "--opt-kwargs", "tail-start=25"], "--tail-start 25: is never reached, as the run has 24 steps"),
                        (["--iterate-averaging", "ema-nesterov", "--opt-kwargs", "lookahead-start=25"], "--lookahead-start 25: is never reached, as the run has 24 steps"),
                        (["--sched", "multistep", "--milestone", "1", "--milestone", "2"], "--milestone 2: is never reached, as the run has 2 epochs"),
                        (["--sched", "step"], "--step-epochs 30: is never reached, as the run has 2 epochs"),
-                       (["--image-size-schedule", "0:16,2:32"], "--image-size-schedule 2:32: is never reached, as the run has 2 epochs")):
+                       (["--image-size-schedule", "0:16,2:32"], "--image-size-schedule 2: is never reached, as the run has 2 epochs"),
+                       (["--image-size-schedule", "0:16,3:32", "--epochs", "0", "--max-steps", "36"], "--image-size-schedule 3: is never reached, as the run has 3 epochs")):
         fails(*NOISE, *SMALL, "--epochs", "2", *more, cwd=cwd, code=USAGE, says=says)
     for more in (["--opt-kwargs", "tail-start=24"], ["--opt-kwargs", "tail-start=3", "--max-steps", "2"]):  # the schedule counts, of which --max-steps is a part
         run(*NOISE, *SMALL, "--epochs", "2", "--iterate-averaging", "tail", *more, "--eval-every", "0", cwd=cwd)
@@ -368,7 +424,8 @@ def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     assert not piped.stderr and piped.stdout, piped
 
 
-ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, colours_are_for_terminals, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones, what_begins_after_the_run_is_rejected,
+ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, colours_are_for_terminals, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
+        settings_that_others_leave_unread_are_rejected, what_begins_after_the_run_is_rejected,
         state_memory_limits_the_state_to_adams,
         errors_in_a_config_are_reported_even_if_overridden,
         a_different_class_count_suggests_reset_head, a_backbone_without_head_is_fine_tuned, counts_converted_to_floats_are_ignored,

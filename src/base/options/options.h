@@ -75,6 +75,14 @@ lt_status lt_options_check_value(const lt_option *option, const char *value);
 /* Returns the option's default for the selector's choice, or NULL; text: buffer of size bytes. */
 const char *lt_options_default(const lt_options *o, const lt_option *option, char *text,
                                size_t size);
+/* Returns the options of which an option needs one, lt_option.applies with dashes; NULL if none. */
+const char *lt_options_needs(const lt_option *option);
+/* Writes them as --help and messages show them: "--sched step, multistep or plateau". */
+void lt_options_format_needs(const char *needs, char *text, size_t size);
+/* Checks that the options and choices that an option needs exist. Errors: LT_E_ARG. */
+lt_status lt_options_check_needs_row(const lt_options *o, const lt_option *option);
+/* Rejects options that were set but that the others leave unread. Errors: LT_E_ARG. */
+lt_status lt_options_check_needs(const lt_options *o);
 /* Returns true if word is in list, whose words are divided by any of the separators. */
 bool lt_options_has_word(const char *list, const char *word, const char *separators);
 /* Returns item `index` of "a|b|c" and sets *bytes to its length; NULL past the end. */

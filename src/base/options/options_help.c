@@ -52,9 +52,22 @@ static void write_left_column(const lt_option *option, char *text, size_t size)
         snprintf(text, size, "%s--%s %s", alias, option->name, value_placeholder(option));
 }
 
-/* Writes the right column: help, aliases, default, and the choices that read it. */
+/* Writes what makes an option read, " (adam shampoo only)" or " (needs --sched step)", or "". */
+static void write_readers(const lt_option *option, char *text, size_t size)
+{
+    char needs[192];
+    text[0] = 0;
+    if (lt_options_needs(option)) {
+        lt_options_format_needs(option->applies, needs, sizeof needs);
+        snprintf(text, size, " (needs %s)", needs);
+    } else if (option->applies)
+        snprintf(text, size, " (%s only)", option->applies);
+}
+
+/* Writes the right column: help, aliases, default, and the options that make it read. */
 static void write_right_column(const lt_option *option, char *text, size_t size)
 {
+    char readers[256];
     size_t used = (size_t)snprintf(text, size, "%s", option->help);
 #define APPEND(...)                                                          \
     do {                                                                     \
@@ -76,8 +89,8 @@ static void write_right_column(const lt_option *option, char *text, size_t size)
         APPEND(" [%s]", option->value);
     else if (option->type == LT_OPTION_CHOICE && lt_options_item(option->choices, 0, &bytes))
         APPEND(" [%.*s]", bytes, option->choices);
-    if (option->applies)
-        APPEND(" (%s only)", option->applies);
+    write_readers(option, readers, sizeof readers);
+    APPEND("%s", readers);
 #undef APPEND
 }
 

@@ -254,7 +254,7 @@ static lt_status parse_all(lt_options *o, arguments *args)
     return LT_OK;
 }
 
-/* Rejects options that were set but that the selector's choice does not read. */
+/* Rejects options that were set but that the selector's choice or the other options do not read. */
 static lt_status check_options_apply(const lt_options *o)
 {
     for (size_t i = 0; i < o->count; i++) {
@@ -264,7 +264,7 @@ static lt_status check_options_apply(const lt_options *o)
                            o->program->selector, lt_options_choice(o, o->program->selector),
                            option->applies);
     }
-    return LT_OK;
+    return lt_options_check_needs(o);
 }
 
 lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
@@ -345,7 +345,7 @@ bool lt_options_is_typed(const lt_options *o, const char *name)
 bool lt_options_applies(const lt_options *o, const char *name)
 {
     const lt_option *option = find_known_row(o, name)->option;
-    return !option->applies || !o->program->selector
+    return !option->applies || lt_options_needs(option) || !o->program->selector
            || lt_options_has_word(option->applies, lt_options_choice(o, o->program->selector), " ");
 }
 

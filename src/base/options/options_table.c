@@ -85,9 +85,11 @@ static lt_status check_row(const lt_options *o, const lt_option *option, const c
 {
     if (option->value)
         LT_TRY(check_default(option, option->value));
+    LT_TRY(lt_options_check_needs_row(o, option));
     if (!choices)
         return LT_OK;
-    LT_TRY(check_selector_words(o, option, option->applies, choices));
+    if (!lt_options_needs(option))
+        LT_TRY(check_selector_words(o, option, option->applies, choices));
     return check_selector_words(o, option, option->defaults, choices);
 }
 

@@ -7,7 +7,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FIVE = 5 }; /* k of top-5; with up to this many classes it is always 100 % */
@@ -21,8 +20,8 @@ static const lt_option own_rows[] = {
 {"Training", PICK("sampler", sampler, "random|weighted"), .after = "class-weights", .help = "order of training images; weighted: drawn with replacement, all classes equally often, as PyTorch's WeightedRandomSampler with weights inverse to the images of a class"},
 {"Evaluation", PICK("tta", tta, "none|hflip|shift"), .after = "eval-batch-size", .help = "test-time augmentation: hflip: mean of the logits of an image and its mirror image; shift: half of the mean is over both shifted by a pixel, up and left or down and right, with reflected edges"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "top-1 percentage of an evaluation at which training stops; 0: never"},
-{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: safetensors file to write logits and labels to"},
-{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: JSON file of class accuracies, confusions and sample images; with --output also written to eval.json there, which report shows"},
+{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .applies = "--eval --watch", .help = "safetensors file to write logits and labels to"},
+{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .applies = "--eval --watch", .help = "JSON file of class accuracies, confusions and sample images; with --output also written to eval.json there, which report shows"},
 };
 /* clang-format on */
 
@@ -47,20 +46,6 @@ static lt_status check_class_weights(const classifier_options *o)
                    mix);
 }
 
-/* Rejects a size that the run never reaches. */
-static lt_status check_last_size(const lt_trainer *t, const lt_size_schedule *sizes)
-{
-    char text[64];
-    const double epochs =
-        strtod(lt_options_text(lt_trainer_options(t), "epochs", text, sizeof text), NULL);
-    const long long last = (long long)sizes->step[sizes->count - 1].epoch;
-    return epochs > 0 && (double)last >= epochs ? lt_fail(
-               LT_E_ARG,
-               "--image-size-schedule %lld:%d: is never reached, as the run has %.10g epochs", last,
-               sizes->step[sizes->count - 1].size, epochs)
-                                                : LT_OK;
-}
-
 static lt_status check_options(const void *context, const lt_trainer *t)
 {
     const classifier_options *o = &((const classifier *)context)->args;
@@ -71,15 +56,10 @@ static lt_status check_options(const void *context, const lt_trainer *t)
     val_split split;
     LT_TRY(lt_val_split_parse(&o->images, &split));
     LT_TRY(lt_parse_auto_augment(&o->images, &trivial, &rand));
-    if (!eval && o->save_logits)
-        return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
     LT_TRY(check_class_weights(o));
-    if (!eval && o->eval_json)
-        return lt_fail(LT_E_ARG, "--eval-json: needs --eval");
     if (o->images.image_size_schedule
         && lt_size_schedule_parse(&sizes, o->images.image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
-    LT_TRY(o->images.image_size_schedule && !eval ? check_last_size(t, &sizes) : LT_OK);
     if (lt_options_is_set(lt_trainer_options(t), "watch") && (o->save_logits || o->eval_json))
         return lt_fail(LT_E_ARG, "--%s: needs a single evaluation; --watch makes several",
                        o->save_logits ? "save-logits" : "eval-json");

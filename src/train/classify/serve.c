@@ -19,7 +19,7 @@ typedef struct serve_arguments {
 static const lt_option table[] = {
 {"Options", .name = "data", .type = LT_OPTION_STRING, AT(data), .meta = "DIR", .help = "dataset, as in training"},
 {"Options", .name = "val-split", .type = LT_OPTION_STRING, AT(val_split), .meta = "FRACTION", .also = "val-fraction", .help = "fraction of each class's training images to serve for evaluation instead of training, as in training"},
-{"Options", .name = "val-split-seed", .type = LT_OPTION_STRING, AT(val_split_seed), .meta = "N", .help = "choice of the images that --val-split holds back; default: 0"},
+{"Options", .name = "val-split-seed", .type = LT_OPTION_STRING, AT(val_split_seed), .meta = "N", .applies = "--val-split", .help = "choice of the images that are held back; default: 0"},
 {"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "address to listen on: tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Other machines need a secret of at least 16 bytes, the same as the trainers': LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "images to process at once; 0: one per available processor"},
 };

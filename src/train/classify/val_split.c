@@ -42,10 +42,6 @@ lt_status lt_val_split_parse(const image_options *o, val_split *out)
         snprintf(digits, sizeof digits, "%.9g", out->fraction);
         out->fraction = strtod(digits, NULL);
     }
-    if (o->val_split_seed && !text)
-        return lt_fail(LT_E_ARG, "--val-split-seed: needs --val-split");
-    if (o->labels_columns && !o->labels)
-        return lt_fail(LT_E_ARG, "--labels-columns: needs --labels");
     if (o->val_labels && text)
         return lt_fail(LT_E_ARG, "--val-split and --val-labels contradict each other: both choose "
                                  "the images to evaluate");

@@ -66,15 +66,6 @@ bool lt_mesh_flag_is_on(const ranks_options *o)
     return o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0;
 }
 
-/* Rejects mesh flags without --tensor-parallel; a flag counts as given if it differs from its default. */
-static lt_status check_flags_without_mesh(const ranks_options *o)
-{
-    if (o->sequence_parallel == SWITCH_OFF || o->tp_overlap == SWITCH_OFF)
-        return lt_fail(LT_E_ARG, "--%s off: needs --tensor-parallel",
-                       o->tp_overlap == SWITCH_OFF ? "tp-overlap" : "sequence-parallel");
-    return o->force ? lt_fail(LT_E_ARG, "--force: needs --tensor-parallel QxQxD") : LT_OK;
-}
-
 static bool is_switched_on(const char *text)
 {
     return text && strcmp(text, "off") != 0;
@@ -85,7 +76,7 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
     lt_mesh_config c;
     LT_TRY(lt_mesh_flag_parse(o, &c));
     if (ranks_per_replica(&c) == 1)
-        return check_flags_without_mesh(o);
+        return LT_OK;
     if (c.rows > 1 && lt_options_is_typed(flags, "sequence-parallel"))
         return lt_fail(
             LT_E_ARG,

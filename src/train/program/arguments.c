@@ -21,7 +21,7 @@
 /* clang-format off */
 static const lt_option model_rows[] = {
 {"Model", TEXT("weights", weights), .meta = "FILE", .common = true, .also = "initial-checkpoint", .help = "safetensors file to start from or to evaluate"},
-{"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
+{"Model", BOOL("reset-head", reset_head), .applies = "--weights", .help = "a new last layer"},
 };
 /* clang-format on */
 
@@ -159,7 +159,8 @@ static lt_status default_to_constant_schedule(const lt_averaging_config *c, lt_o
         return LT_OK;
     lt_option_row *row = lt_options_find(options, "sched", strlen("sched"));
     LT_ASSERT(row);
-    return lt_options_assign(row, "constant", LT_OPTION_FROM_TABLE);
+    LT_TRY(lt_options_assign(row, "constant", LT_OPTION_FROM_TABLE));
+    return lt_options_check_needs(options); /* a constant schedule reads less */
 }
 
 lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv)
@@ -171,7 +172,7 @@ lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv)
 
 /* --- Contradictions. A config file has all flags: another value than the default's counts as given. --- */
 
-/* An option; given: it is set. why: reason of the conflict, or the option that is needed. */
+/* An option; given: it is set. why: reason of the conflict. */
 typedef struct conflict {
     bool given;
     const char *flag, *why;
@@ -188,36 +189,9 @@ static lt_status reject_together_with(const char *other, const conflict *list, s
     return LT_OK;
 }
 
-static lt_status reject_without(const char *needed, const conflict *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (list[i].given)
-            return lt_fail(LT_E_ARG, "--%s: needs --%s", list[i].flag,
-                           list[i].why ? list[i].why : needed);
-    return LT_OK;
-}
-
 static bool is_switched_on(const char *text)
 {
     return text && strcmp(text, "off") != 0;
-}
-
-static lt_status check_needs(const arguments *a)
-{
-    const conflict list[] = {
-        {a->evaluation.eval && !a->weights && !a->evaluation.watch, "eval", "weights or --watch"},
-        {a->schedule.sched == LT_SCHEDULE_MULTISTEP && !a->schedule.milestone.count,
-         "sched multistep", "milestone"},
-        {a->groups.freeze_bn && !a->groups.freeze.count, "freeze-bn", "freeze"},
-        {a->reset_head && !a->weights, "reset-head", "weights"},
-        {a->output.resume && !a->output.output, "resume", "output"},
-        {a->output.checkpoint_every > 0 && !a->output.output, "checkpoint-every", "output"},
-        {a->output.optim_stats > 0 && !a->output.output, "optim-stats", "output"},
-        {a->output.hash_every > 0 && !a->training.reproducible, "hash-every", "reproducible"},
-        {a->output.optim_stats_params.count && !a->output.optim_stats, "optim-stats-params",
-         "optim-stats"},
-    };
-    return reject_without("", list, COUNT(list));
 }
 
 static lt_status check_output(const arguments *a)
@@ -245,7 +219,6 @@ static lt_status check_optim_stats(const arguments *a, const lt_options *options
 /* Rejects options that need a sharded optimizer state. */
 static lt_status check_needs_sharded_state(const arguments *a, const lt_options *options)
 {
-    char needed[96];
     const ranks_options *r = &a->ranks;
     const conflict list[] = {
         {r->comm_dtype != COMM_F32, "comm-dtype", NULL},
@@ -256,23 +229,21 @@ static lt_status check_needs_sharded_state(const arguments *a, const lt_options 
     };
     if (a->optim.family->divided || r->shard_optimizer || r->shard_params || lt_mesh_flag_is_on(r))
         return LT_OK;
-    snprintf(needed, sizeof needed, "shard-optimizer with --optim %s",
-             lt_options_choice(options, "optim"));
-    return reject_without(needed, list, COUNT(list));
+    for (size_t i = 0; i < COUNT(list); i++)
+        if (list[i].given)
+            return lt_fail(LT_E_ARG, "--%s: needs --shard-optimizer with --optim %s", list[i].flag,
+                           lt_options_choice(options, "optim"));
+    return LT_OK;
 }
 
 static lt_status check_compression(const ranks_options *o)
 {
     const int64_t from = o->compress_warmup_epochs, to = o->compress_until;
-    const conflict list[] = {{from > 0, "compress-warmup-epochs", NULL},
-                             {to > 0, "compress-until", NULL}};
-    if (!is_switched_on(o->compress))
-        return reject_without("compress", list, COUNT(list));
-    if (to && to <= from)
-        return lt_fail(LT_E_ARG,
-                       "--compress-until %lld leaves no epoch after --compress-warmup-epochs %lld",
-                       (long long)to, (long long)from);
-    return LT_OK;
+    return is_switched_on(o->compress) && to && to <= from ? lt_fail(
+               LT_E_ARG,
+               "--compress-until %lld leaves no epoch after --compress-warmup-epochs %lld",
+               (long long)to, (long long)from)
+                                                           : LT_OK;
 }
 
 static lt_status check_balance(const ranks_options *o)
@@ -284,17 +255,13 @@ static lt_status check_balance(const ranks_options *o)
 
 static lt_status check_local(const ranks_options *o)
 {
-    const conflict read[] = {{fabs(o->outer_lr - 0.7) > 0, "outer-lr", NULL},
-                             {o->outer_momentum >= 0, "outer-momentum", NULL},
-                             {is_switched_on(o->outer_compress), "outer-compress", NULL}};
     const conflict list[] = {
         {is_switched_on(o->compress), "compress",
          "gradients within a node are not compressed; use --outer-compress"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "gradients are only averaged within a node"},
     };
-    return o->local_steps ? reject_together_with("local-steps", list, COUNT(list))
-                          : reject_without("local-steps", read, COUNT(read));
+    return o->local_steps ? reject_together_with("local-steps", list, COUNT(list)) : LT_OK;
 }
 
 /* Rejects options that sharded parameters exclude: they are gathered uncompressed, by all ranks, in eager mode. */
@@ -336,8 +303,6 @@ static lt_status check_stragglers(const arguments *a)
     lt_straggler_config c;
     bool on;
     LT_TRY(lt_ranks_parse_stragglers(o, &c, &on));
-    if (c.contributors && !c.backup_workers)
-        return lt_fail(LT_E_ARG, "--contributors %s: needs --backup-workers", c.contributors);
     const bool backs_up = c.backup_workers > 0;
     const conflict list[] = {
         {backs_up && c.drop_compute, "drop-compute",
@@ -376,47 +341,16 @@ static lt_status check_noise(const arguments *a)
                                       : LT_OK;
 }
 
-/* Rejects a coefficient that the selected averaging does not use. */
-static lt_status check_coefficients(const lt_averaging_config *c)
-{
-    const lt_averaging_config usual = LT_AVERAGING_DEFAULTS;
-    const bool interpolates =
-        c->kind == LT_AVERAGING_SCHEDULE_FREE || c->kind == LT_AVERAGING_PRIMAL;
-    const bool looks_ahead = c->kind == LT_AVERAGING_EMA_NESTEROV;
-    static const char nesterov[] = "iterate-averaging ema-nesterov";
-    const conflict list[] = {
-        {!interpolates && fabs(c->train_interp_coeff - usual.train_interp_coeff) > 0,
-         "train-interp-coeff", "iterate-averaging schedule-free or primal"},
-        {c->kind != LT_AVERAGING_PRIMAL && fabs(c->eval_interp_coeff - usual.eval_interp_coeff) > 0,
-         "eval-interp-coeff", "iterate-averaging primal"},
-        {c->kind != LT_AVERAGING_SCHEDULE_FREE
-             && fabs(c->eval_coeff_lr_power - usual.eval_coeff_lr_power) > 0,
-         "eval-coeff-lr-power", "iterate-averaging schedule-free"},
-        {!interpolates && c->decay_of_y, "decay-of-y", "iterate-averaging schedule-free or primal"},
-        {c->kind != LT_AVERAGING_TAIL && c->tail_start != usual.tail_start, "tail-start",
-         "iterate-averaging tail"},
-        {!looks_ahead && fabs(c->lookahead - usual.lookahead) > 0, "lookahead", nesterov},
-        {!looks_ahead && fabs(c->lookahead_decay - usual.lookahead_decay) > 0, "lookahead-decay",
-         nesterov},
-        {!looks_ahead && c->lookahead_start != usual.lookahead_start, "lookahead-start", nesterov},
-        {!looks_ahead && c->lookahead_end != usual.lookahead_end, "lookahead-end", nesterov},
-    };
-    return reject_without("", list, COUNT(list));
-}
-
 static lt_status check_averaging(const arguments *a, const lt_options *options)
 {
     const lt_averaging_config *c = &a->averaging;
     const bool updates_bn = a->evaluation.update_bn > 0;
-    const conflict update_bn = {updates_bn && !c->kind, "update-bn", "iterate-averaging"};
     const conflict ema = {updates_bn && a->training.ema_decay > 0, "update-bn",
                           "the EMA has its own statistics"};
     const conflict list[] = {
         {a->ranks.local_steps, "local-steps", "groups of ranks have different weights"},
         {a->ranks.shard_params, "shard-params", "each rank holds the average of all weights"},
     };
-    LT_TRY(check_coefficients(c));
-    LT_TRY(reject_without("", &update_bn, 1));
     LT_TRY(reject_together_with("ema-decay", &ema, 1));
     if (c->kind == LT_AVERAGING_SCHEDULE_FREE && a->schedule.sched != LT_SCHEDULE_CONSTANT)
         return lt_fail(LT_E_ARG,
@@ -481,7 +415,6 @@ lt_status lt_command_line_check(const command_line *line)
     double link[2];
     if (!a->data)
         return lt_fail(LT_E_ARG, "--data: missing; %s", line->program->data_missing);
-    LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
     LT_TRY(check_optim_stats(a, options));
     LT_TRY(check_needs_sharded_state(a, options));
@@ -499,7 +432,7 @@ lt_status lt_command_line_check(const command_line *line)
     LT_TRY(check_mode_conflicts(a, options));
     if (a->training.reproducible)
         LT_TRY(lt_reproducible_check(options));
-    LT_TRY(lt_schedule_check_flags(&a->schedule, options));
+    LT_TRY(lt_schedule_check_flags(&a->schedule));
     if (a->training.epochs > 0 && a->schedule.form.warmup_epochs > a->training.epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g",
                        a->schedule.form.warmup_epochs, a->training.epochs);

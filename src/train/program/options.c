@@ -44,15 +44,15 @@ lt_option_table lt_reproducible_option_table(training_options *o)
 #define OF lt_averaging_config
 static const lt_option averaging_rows[] = {
 {"Optimizer", PICK("iterate-averaging", kind, "off|schedule-free|primal|tail|ema-nesterov"), .common = true, .in_state = "*", .help = "take gradients at one sequence of weights, evaluate and save an average of iterates; schedule-free: of all, with --sched constant; primal: an exponential one; with either, momentum and beta1 are best 0; tail: mean of the last ones, training as without; ema-nesterov: evaluate the iterates, gradients ahead of them"},
-{"Optimizer", NUM("train-interp-coeff", train_interp_coeff, 1e-6, 1), .value = "0.8", .through = "opt-kwargs", .help = "fraction of the average in the weights at which gradients are taken; the rest is the last iterate"},
-{"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .through = "opt-kwargs", .in_state = "*", .help = "primal: fraction of the previous average in the new one"},
-{"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .in_state = "*", .help = "schedule-free: weight of an iterate, as this power of its learning rate, so that warm-up counts less"},
-{"Optimizer", INT("tail-start", tail_start, 1, MANY), .value = "1", .through = "opt-kwargs", .in_state = "*", .help = "tail: first step whose weights are averaged"},
-{"Optimizer", NUM("lookahead", lookahead, 0, 1000), .value = "0.5", .through = "opt-kwargs", .help = "ema-nesterov: distance of the weights at which gradients are taken, in moving averages of changes, at the highest learning rate; scaled with it"},
-{"Optimizer", NUM("lookahead-decay", lookahead_decay, 0, 1), .below = true, .value = "0.99", .through = "opt-kwargs", .in_state = "*", .help = "ema-nesterov: decay rate of the moving average of changes"},
-{"Optimizer", INT("lookahead-start", lookahead_start, 1, MANY), .value = "1", .through = "opt-kwargs", .help = "ema-nesterov: first step with a lookahead"},
-{"Optimizer", INT("lookahead-end", lookahead_end, 0, MANY), .value = "0", .through = "opt-kwargs", .help = "ema-nesterov: first step after those with a lookahead, above lookahead-start; 0: none"},
-{"Optimizer", BOOL("decay-of-y", decay_of_y), .through = "opt-kwargs", .help = "adamw, sgd without momentum: apply weight decay to the weights at which gradients are taken, as schedulefree's optimizers do, instead of the last iterate"},
+{"Optimizer", NUM("train-interp-coeff", train_interp_coeff, 1e-6, 1), .value = "0.8", .through = "opt-kwargs", .applies = "--iterate-averaging=schedule-free|primal", .help = "fraction of the average in the weights at which gradients are taken; the rest is the last iterate"},
+{"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .through = "opt-kwargs", .in_state = "*", .applies = "--iterate-averaging=primal", .help = "fraction of the previous average in the new one"},
+{"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .in_state = "*", .applies = "--iterate-averaging=schedule-free", .help = "weight of an iterate, as this power of its learning rate, so that warm-up counts less"},
+{"Optimizer", INT("tail-start", tail_start, 1, MANY), .value = "1", .through = "opt-kwargs", .in_state = "*", .applies = "--iterate-averaging=tail", .help = "first step whose weights are averaged"},
+{"Optimizer", NUM("lookahead", lookahead, 0, 1000), .value = "0.5", .through = "opt-kwargs", .applies = "--iterate-averaging=ema-nesterov", .help = "distance of the weights at which gradients are taken, in moving averages of changes, at the highest learning rate; scaled with it"},
+{"Optimizer", NUM("lookahead-decay", lookahead_decay, 0, 1), .below = true, .value = "0.99", .through = "opt-kwargs", .in_state = "*", .applies = "--iterate-averaging=ema-nesterov", .help = "decay rate of the moving average of changes"},
+{"Optimizer", INT("lookahead-start", lookahead_start, 1, MANY), .value = "1", .through = "opt-kwargs", .applies = "--iterate-averaging=ema-nesterov", .help = "first step with a lookahead"},
+{"Optimizer", INT("lookahead-end", lookahead_end, 0, MANY), .value = "0", .through = "opt-kwargs", .applies = "--iterate-averaging=ema-nesterov", .help = "first step after those with a lookahead, above lookahead-start; 0: none"},
+{"Optimizer", BOOL("decay-of-y", decay_of_y), .through = "opt-kwargs", .applies = "--iterate-averaging=schedule-free|primal", .help = "adamw, sgd without momentum: apply weight decay to the weights at which gradients are taken, as schedulefree's optimizers do, instead of the last iterate"},
 };
 OPTION_TABLE(lt_averaging_option_table, lt_averaging_config, averaging_rows)
 
@@ -68,12 +68,12 @@ OPTION_TABLE(lt_cautious_option_table, lt_cautious_config, cautious_rows)
 #undef OF
 #define OF evaluation_options
 static const lt_option evaluation_rows[] = {
-{"Evaluation", BOOL("eval", eval), .common = true, .help = "evaluate --weights only; same as the command evaluate"},
+{"Evaluation", BOOL("eval", eval), .common = true, .applies = "--weights --watch", .help = "evaluate --weights only; same as the command evaluate"},
 {"Evaluation", TEXT("watch", watch), .meta = "RUN", .once = true, .help = "evaluate each checkpoint of a run that another process trains, with the run's settings, until it ends"},
-{"Evaluation", NUM("watch-wait", watch_wait, 0, 1e9), .value = "0", .once = true, .help = "seconds to wait for the run of --watch to begin"},
+{"Evaluation", NUM("watch-wait", watch_wait, 0, 1e9), .value = "0", .once = true, .applies = "--watch", .help = "seconds to wait for the run of --watch to begin"},
 {"Evaluation", INT("eval-every", eval_every, -1, MANY), .value = "1", .common = true, .help = "epochs between evaluations; 0: only at the end; -1: never, for use with --watch"},
 {"Evaluation", TEXT("early-stop", early_stop), .meta = "METRIC:PATIENCE[:MIN_DELTA]", .help = "end the run after PATIENCE evaluations (of train_*: epochs) in which METRIC, as in metrics.jsonl, did not improve by more than MIN_DELTA: val_loss:5; off: never"},
-{"Evaluation", INT("update-bn", update_bn, -1, MANY), .value = "-1", .help = "with --iterate-averaging: training batches per rank from which batch norm's running statistics are recomputed for the averaged weights, before an evaluation or checkpoint; 0: keep those of training; -1: 50"},
+{"Evaluation", INT("update-bn", update_bn, -1, MANY), .value = "-1", .applies = "--iterate-averaging", .help = "training batches per rank from which batch norm's running statistics are recomputed for the averaged weights, before an evaluation or checkpoint; 0: keep those of training; -1: 50"},
 };
 OPTION_TABLE(lt_evaluation_option_table, evaluation_options, evaluation_rows)
 
@@ -81,19 +81,19 @@ OPTION_TABLE(lt_evaluation_option_table, evaluation_options, evaluation_rows)
 #define OF output_options
 static const lt_option output_rows[] = {
 {"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .common = true, .also = "output-dir", .help = "run folder: config, metrics, checkpoints, and at the end model.safetensors (averaged with --ema-decay)"},
-{"Output", TEXT("resume", resume), .meta = "auto|PATH", .once = true, .common = true, .help = "resume from a checkpoint, whose weights replace --weights; auto: the latest in --output, if there is one"},
-{"Output", PICK("data-changed", data_changed, "error|continue"), .once = true, .help = "with --resume within an epoch whose data files have changed: fail, or restart that epoch with the new data"},
+{"Output", TEXT("resume", resume), .meta = "auto|PATH", .once = true, .common = true, .applies = "--output", .help = "resume from a checkpoint, whose weights replace --weights; auto: the latest in --output, if there is one"},
+{"Output", PICK("data-changed", data_changed, "error|continue"), .once = true, .applies = "--resume", .help = "after an interruption within an epoch whose data files have changed: fail, or restart that epoch with the new data"},
 {"Output", BOOL("overwrite", overwrite), .once = true, .common = true, .help = "start a new run in a folder that holds one, whose files are renamed to old-1/, old-2/ and so on; without this and --resume such a folder is rejected"},
-{"Output", INT("checkpoint-every", checkpoint_every, 0, MANY), .value = "0", .help = "updates between checkpoints, in addition to those at the end of epochs; 0: none"},
+{"Output", INT("checkpoint-every", checkpoint_every, 0, MANY), .value = "0", .applies = "--output", .help = "updates between checkpoints, in addition to those at the end of epochs; 0: none"},
 {"Output", INT("keep", keep, 0, MANY), .value = "2", .also = "checkpoint-hist", .help = "newest checkpoints of this run to keep, in addition to the best; 0: all"},
-{"Output", INT("hash-every", hash_every, 0, MANY), .value = "0", .help = "with --reproducible: updates between hashes of weights and optimizer state in metrics.jsonl, in addition to those at the start and with each checkpoint, which lather-verify compares; 0: none"},
+{"Output", INT("hash-every", hash_every, 0, MANY), .value = "0", .applies = "--reproducible", .help = "updates between hashes of weights and optimizer state in metrics.jsonl, in addition to those at the start and with each checkpoint, which lather-verify compares; 0: none"},
 {"Output", INT("save-top", save_top, 1, LT_CHECKPOINT_TOP), .value = "1", .meta = "K", .help = "best checkpoints to keep, by the metric of the link checkpoints/best"},
 {"Output", PICK("progress", progress, "auto|bar|lines|off"), .common = true, .help = "auto: a bar on a terminal, otherwise lines; LATHER_LOG=warn hides the library's notes"},
 {"Output", INT("log-every", log_every, 1, MANY), .value = "50", .also = "log-interval", .help = "updates between lines"},
 {"Output", BOOL("verbose", verbose), .help = "show the tables of parameters' rules and of Shampoo's blocks, which are always written to OUTPUT/blocks.txt"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
-{"Output", INT("optim-stats", optim_stats, 0, MANY), .value = "0", .meta = "N", .help = "every N updates, measure what the optimizer does to each parameter: the rule that it gets, norms, cosines, spectra of factors; in OUTPUT/optim_stats.bin and metrics.jsonl; needs the memory of two more copies of the weights; off by default"},
-{"Output", LIST("optim-stats-params", optim_stats_params), .meta = "REGEX", .help = "limit --optim-stats to parameters whose name matches a POSIX extended regular expression"},
+{"Output", INT("optim-stats", optim_stats, 0, MANY), .value = "0", .meta = "N", .applies = "--output", .help = "every N updates, measure what the optimizer does to each parameter: the rule that it gets, norms, cosines, spectra of factors; in OUTPUT/optim_stats.bin and metrics.jsonl; needs the memory of two more copies of the weights; off by default"},
+{"Output", LIST("optim-stats-params", optim_stats_params), .meta = "REGEX", .applies = "--optim-stats", .help = "measure only parameters whose name matches a POSIX extended regular expression"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .once = true, .help = "write a trace for Perfetto, and print a table of times"},
 };
 OPTION_TABLE(lt_output_option_table, output_options, output_rows)

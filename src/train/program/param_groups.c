@@ -17,7 +17,7 @@
 /* clang-format off */
 static const lt_option rows[] = {
 {"Model", LIST("freeze", freeze), .meta = "REGEX", .common = true, .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of their batch norms still change without --freeze-bn"},
-{"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, weight and bias, and normalize with them in training"},
+{"Model", BOOL("freeze-bn", freeze_bn), .applies = "--freeze", .help = "batch norms that --freeze matches keep their running statistics, weight and bias, and normalize with them in training"},
 {"Optimizer", INT("mup", mup, 0, 65536), .value = "0", .meta = "BASE_WIDTH", .help = "muP: scale learning rate, initial values and weight decay of each parameter so that settings tuned at --width BASE_WIDTH apply at --width; 0: off"},
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "settings of parameters whose name matches; lr is absolute, replaces --lr, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
 {"Optimizer", NUM("layer-decay", layer_decay, 0, 1), .value = "1", .help = "factor of the learning rate from each block to the one before it, as timm's: 1 for the last layer, X for the last block and the norm after it, X^2 before; --param-group's lr replaces it"},

@@ -129,8 +129,8 @@ typedef struct schedule_options {
 } schedule_options;
 lt_option_table lt_schedule_option_table(schedule_options *o);
 
-/* Rejects a warm-up of epochs and steps, and settings of other schedules on the command line. Errors: LT_E_ARG. */
-lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *options);
+/* Rejects a warm-up of epochs and steps, and a multistep schedule without milestones. Errors: LT_E_ARG. */
+lt_status lt_schedule_check_flags(const schedule_options *o);
 /* Opens the hook of --sched plateau, which counts the schedule's reductions (early_stop.c); hooks have no function with
  * another --sched. Errors: LT_E_ARG (the run does not evaluate the metric). */
 lt_status lt_plateau_open(early_stop *e, const schedule_options *o,

@@ -125,10 +125,12 @@ typedef struct beginning {
 } beginning;
 
 /* Checks that what begins at a step or an epoch begins within the schedule; --max-steps may end the run before. */
-static lt_status check_beginnings(const arguments *a, const lt_schedule *s, int64_t offset)
+static lt_status check_beginnings(const arguments *a, const lt_schedule *s,
+                                  const lt_size_schedule *sizes, int64_t offset)
 {
     const lt_averaging_config *c = &a->averaging;
     const double last = s->milestones ? s->milestone[s->milestones - 1] : 0,
+                 last_size = sizes->count ? (double)sizes->step[sizes->count - 1].epoch : 0,
                  steps = floor(s->epochs * (double)s->steps_per_epoch + 0.5) + (double)offset;
     const beginning list[] = {
         {c->kind == LT_AVERAGING_TAIL, "tail-start", (double)c->tail_start, false},
@@ -138,6 +140,7 @@ static lt_status check_beginnings(const arguments *a, const lt_schedule *s, int6
         {s->kind == LT_SCHEDULE_MULTISTEP, "milestone", last, true},
         {a->ranks.compress_warmup_epochs > 0, "compress-warmup-epochs",
          (double)a->ranks.compress_warmup_epochs, true},
+        {sizes->count > 0, "image-size-schedule", last_size, true},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const beginning *b = &list[i];
@@ -174,12 +177,12 @@ static lt_status open_training(training *w)
     LT_TRY(open_state(w));
     LT_TRY(lt_schedule_open(&l->schedule, &l->total_steps, &a->schedule, &a->training, a->optim.lr,
                             in->batches_per_epoch / a->training.grad_accum, t->state.offset));
-    LT_TRY(check_beginnings(a, &l->schedule, t->state.offset));
+    const lt_loader_config loader = lt_trainer_train_loader_config(t);
+    LT_TRY(check_beginnings(a, &l->schedule, &loader.sizes, t->state.offset));
     lt_optim_release_params(t->optim); /* all ranks have loaded all weights */
     LT_TRY(lt_trainer_settle_recompute(t));
     w->config.recompute = lt_trainer_pass(t, true).recompute;
     LT_TRY(lt_trainer_check_memory(t));
-    const lt_loader_config loader = lt_trainer_train_loader_config(t);
     LT_TRY(lt_loader_new(&in->loader, in->train, t->model.device, &loader));
     LT_TRY(lt_trainer_open_device_share(&w->shared, t));
     w->config.share = w->shared.share;
