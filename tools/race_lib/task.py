@@ -8,7 +8,7 @@ from reproduce_lib import plugins
 from reproduce_lib.launch import LaunchError, message_of
 from reproduce_lib.main import HERE
 from reproduce_lib.metric import METRICS
-from reproduce_lib.plan import NAME, OWN_FLAGS, PlanError, check_keys, nearest, number, read, take
+from reproduce_lib.plan import PlanError, check_flags, check_keys, nearest, number, read, take
 from reproduce_lib.store import sha256_of
 
 TASK_KEYS = ("title", "about", "program", "data", "samples", "fingerprint", "metric", "target", "max-steps", "core-minutes", "seeds")
@@ -43,11 +43,7 @@ def check_sections(parser, path, known):
 
 
 def check_settings(flags, where):
-    for key in flags:
-        if key in OWN_FLAGS and key not in MAY_BE_SET:
-            raise PlanError(f"{where}: {key}: given by the tool or the task, not here")
-        if not NAME.match(key):
-            raise PlanError(f"{where}: '{key}' is no flag")
+    check_flags(flags, where, MAY_BE_SET, "by the tool or the task, not here")
 
 
 class Task:

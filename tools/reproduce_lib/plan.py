@@ -97,10 +97,10 @@ def nearest(word, known):
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def check_flags(flags, where):
+def check_flags(flags, where, may_be_set=(), given="by the tool, not by a plan"):
     for key in flags:
-        if key in OWN_FLAGS:
-            raise PlanError(f"{where}: {key}: given by the tool, not by a plan")
+        if key in OWN_FLAGS and key not in may_be_set:
+            raise PlanError(f"{where}: {key}: given {given}")
         if not NAME.match(key):
             raise PlanError(f"{where}: '{key}' is no flag")
 
