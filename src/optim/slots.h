@@ -15,7 +15,7 @@ LT_MUST_CHECK lt_status lt_optim_run_vec_jobs(const lt_optim *o, const lt_vec_jo
 /* Reads a number of the master dtype or f64. Waits for the device. */
 LT_MUST_CHECK lt_status lt_optim_read_device_scalar(const lt_optim *o, const lt_view *at,
                                                     double *value);
-/* Adds up an f64 tensor over the ranks that share the state. Errors: LT_E_UNSUPPORTED (gradients or parameters are sharded). */
+/* Adds up an f64 tensor over the ranks that share the state, for optimizers with visits_numbers. */
 LT_MUST_CHECK lt_status lt_optim_sum_over_owners(const lt_optim *o, lt_tensor *sum);
 /* Adds `by` to the count of updates of parameters with a gradient. */
 void lt_optim_add_to_update_counts(lt_optim *o, int64_t by);

@@ -4,6 +4,8 @@
 #include "full.h"
 #include "shard_params.h"
 
+#include "lather/cautious.h"
+
 static rank_run whole[RANKS], sharded[RANKS];
 
 /* --- Bitwise equal --- */
@@ -191,6 +193,35 @@ static void parameters_are_sharded_after_state_and_gradients(void **state)
     close_alone(&a);
 }
 
+static lt_status make_masked(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(make_adamw(out, params));
+    return lt_optim_start_cautious(*out, &(lt_cautious_config){.mask = true});
+}
+
+/* Optimizers that add up or compare whole parameters are refused before the first step; the state alone can be sharded. */
+static void whole_parameters_are_not_sharded(void **state)
+{
+    (void)state;
+    static const struct {
+        lt_status (*make)(lt_optim **out, const lt_params *params);
+        const char *message;
+    } list[] = {{make_prodigy, "prodigy: needs whole parameters and gradients on each rank"},
+                {make_masked, "adamw: cautious updates need whole parameters and gradients"}};
+    for (size_t i = 0; i < COUNT_OF(list); i++) {
+        alone a;
+        open_alone(&a);
+        lt_optim_free(&a.optim);
+        assert_ok(list[i].make(&a.optim, &a.m.list));
+        const lt_shard_config config = {.comm = a.comm}, of_params = {a.comm, .shard_params = true};
+        assert_fails(lt_optim_shard_gradients(a.optim, NULL), LT_E_UNSUPPORTED, list[i].message);
+        assert_fails(lt_optim_shard(a.optim, &of_params), LT_E_UNSUPPORTED, list[i].message);
+        assert_ok(lt_optim_shard(a.optim, &config));
+        assert_fails(lt_optim_shard_gradients(a.optim, a.dp), LT_E_UNSUPPORTED, list[i].message);
+        close_alone(&a);
+    }
+}
+
 /* The host cannot read a value without memory; it can once memory is allocated again. */
 static void values_of_other_ranks_have_no_memory(void **state)
 {
@@ -208,7 +239,7 @@ static void values_of_other_ranks_have_no_memory(void **state)
 int main(void)
 {
     static char name[COUNT_OF(rows)][TEXT];
-    struct CMUnitTest tests[COUNT_OF(rows) + 5];
+    struct CMUnitTest tests[COUNT_OF(rows) + 6];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         snprintf(name[i], TEXT, "bitwise equal to sharded gradients: row %zu", i);
@@ -219,6 +250,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(averages_must_be_sharded_too);
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(parameters_are_sharded_after_state_and_gradients);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(whole_parameters_are_not_sharded);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_of_other_ranks_have_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

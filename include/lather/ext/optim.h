@@ -37,7 +37,8 @@ typedef struct lt_optim_ops {
     const struct lt_host_phase_ops *host_phase; /**< optional: steps with a phase on the host */
     /** Optional: shows all state beyond slot_state, in a fixed order. */
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
-    bool visits_numbers; /**< visit shows only numbers, equal on all ranks: state may be sharded */
+    /** visit shows only numbers, equal on all ranks: state may be sharded, but not gradients or parameters */
+    bool visits_numbers;
     /** Optional: returns true if a slot has slot_state[index], which never changes; NULL: each slot has all. */
     bool (*has_state)(const lt_optim *self, const lt_slot *slot, int index);
     /** Optional, not with elementwise: sets the shape of a slot's slot_state[index], always the same, and returns
@@ -46,8 +47,7 @@ typedef struct lt_optim_ops {
     /** Optional: returns modelled nanoseconds of a slot's update, beyond reading and writing its tensors. */
     double (*nanoseconds)(const lt_optim *self, const lt_slot *slot);
     size_t (*state_bytes)(const lt_optim *self); /**< optional: bytes of state beyond slot_state */
-    /** step writes values only by the backend's sgd, adagrad, adam, vec and vec_lists, and all of a value
-     *  that is due. */
+    /** step writes values only by the backend's sgd, adagrad, adam, vec, vec_lists, and all of a due value. */
     bool by_entries;
     /** The update of an element depends only on its own value, gradient and state, so it is correct on a
      *  shard of a parameter too. */

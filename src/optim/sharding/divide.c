@@ -212,6 +212,13 @@ static lt_status check_shard_config(const lt_optim *o, const lt_shard_config *c)
     return LT_OK;
 }
 
+static lt_status check_attachable(const lt_optim *o, const lt_shard_config *c,
+                                  const lt_shard_ops *ops)
+{
+    LT_TRY(check_shard_config(o, c));
+    return c->shard_params || ops != &lt_flat_ops ? lt_optim_check_takes_shards(o) : LT_OK;
+}
+
 /* Checks that all ranks have the same configuration, before they wait for each other. */
 static lt_status check_same_on_all_ranks(const lt_optim *o, const lt_shard_config *c)
 {
@@ -235,7 +242,7 @@ static lt_status check_same_on_all_ranks(const lt_optim *o, const lt_shard_confi
 lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const lt_shard_ops *ops,
                           void *data)
 {
-    LT_TRY(lt_comm_agree_on_status(config->comm, check_shard_config(optim, config)));
+    LT_TRY(lt_comm_agree_on_status(config->comm, check_attachable(optim, config, ops)));
     LT_TRY(check_same_on_all_ranks(optim, config));
     lt_shard *s = optim->shard = lt_alloc(1, sizeof *s);
     if (s)

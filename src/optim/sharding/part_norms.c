@@ -58,6 +58,7 @@ void lt_optim_free_part_norms(lt_optim *o)
 
 static lt_status make_norms(lt_optim *o)
 {
+    LT_TRY(lt_optim_check_takes_shards(o));
     LT_TRY(lt_optim_require_kernel(o, o->device->backend->frobenius != NULL, "frobenius"));
     o->part_norms = lt_alloc(1, sizeof *o->part_norms);
     lt_status st = o->part_norms ? find_slots(o, o->part_norms) : LT_E_NOMEM;
@@ -73,7 +74,7 @@ lt_status lt_optim_use_shard_norms(lt_optim *o, lt_comm *comm, int64_t *at, size
                                  "%s: gradients are already sharded, or backend %s has "
                                  "no kernel for frobenius",
                                  o->ops->name, o->device->backend->name)
-                       : LT_OK;
+                       : lt_optim_check_takes_shards(o);
     if (!st && !(o->part_norms = lt_alloc(1, sizeof *o->part_norms)))
         st = LT_E_NOMEM;
     if (st) {

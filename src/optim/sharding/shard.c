@@ -89,6 +89,16 @@ lt_view lt_shard_flat_view(lt_optim *o, size_t i, const lt_tensor *flat, int64_t
 
 /* --- Sharded state --- */
 
+lt_status lt_optim_check_takes_shards(const lt_optim *o)
+{
+    return o->ops->visits_numbers || o->cautious
+               ? lt_fail(LT_E_UNSUPPORTED,
+                         "%s: %s whole parameters and gradients on each rank: not with "
+                         "--shard-gradients, --shard-params, --tensor-parallel",
+                         o->ops->name, o->cautious ? "cautious updates need" : "needs")
+               : LT_OK;
+}
+
 void lt_shard_free(lt_optim *optim)
 {
     lt_shard *s = optim->shard;

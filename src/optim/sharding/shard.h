@@ -104,6 +104,9 @@ void lt_optim_end_owned_update(lt_optim *o);
 /* Shares the counters of all parts with all ranks. Collective if the state is sharded. */
 LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);
 
+/* Checks that parameters and gradients may be sharded. Errors: LT_E_UNSUPPORTED. */
+LT_MUST_CHECK lt_status lt_optim_check_takes_shards(const lt_optim *o);
+
 extern const lt_shard_ops lt_flat_ops;
 
 #endif

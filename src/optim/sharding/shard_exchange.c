@@ -95,11 +95,6 @@ lt_status lt_shard_finish_step(lt_optim *o, lt_status st, bool skipped)
 lt_status lt_optim_sum_over_owners(const lt_optim *o, lt_tensor *sum)
 {
     lt_request *request = NULL;
-    if (o->part_norms || (o->shard && (o->shard->values || o->shard->ops != &lt_flat_ops)))
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: needs whole parameters and gradients on each rank: not with "
-                       "--shard-gradients, --shard-params, --tensor-parallel",
-                       o->ops->name);
     if (!o->shard)
         return LT_OK;
     LT_TRY(lt_comm_allreduce_begin(o->shard->group, sum, LT_REDUCE_SUM, &request));

@@ -89,10 +89,10 @@ static lt_status make_copies(lt_optim *o)
 
 lt_status lt_optim_start_cautious(lt_optim *o, const lt_cautious_config *config)
 {
-    if (o->cautious || o->attempt || o->shard)
+    if (o->cautious || o->attempt || o->shard || o->part_norms)
         return lt_fail(LT_E_ARG,
                        "%s: cautious updates must be enabled once, before the first step and "
-                       "before the state is sharded",
+                       "before anything is sharded",
                        o->ops->name);
     if (config->hyperball && config->decay)
         return lt_fail(LT_E_ARG,
@@ -150,11 +150,6 @@ lt_status lt_cautious_visit(const lt_optim *o, const lt_state_visitor *visitor)
 lt_status lt_cautious_begin_update(lt_optim *o)
 {
     const struct lt_cautious *c = o->cautious;
-    if (c && (o->part_norms || (o->shard && (o->shard->values || o->shard->ops != &lt_flat_ops))))
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: cautious updates need whole parameters and gradients on each rank: not "
-                       "with --shard-gradients, --shard-params, --tensor-parallel",
-                       o->ops->name);
     for (size_t i = 0; c && i < o->count; i++)
         if (o->slot[i].param->has_grad)
             LT_TRY(lt_tensor_copy(c->before[i], o->slot[i].param->value));
