@@ -23,8 +23,8 @@ typedef struct lt_root_job {
     lt_root_solver used; /**< out: the solver, or LT_ROOT_EIGH as its fallback */
     bool retried;        /**< out: solved in double */
     int iterations;      /**< out: iterations of the solver; 0 if not iterative */
-    double residual;     /**< out: |R^p A - I| / sqrt(n) on random vectors, or of a basis
-                              |offdiagonal of Q^T A Q| / |A|; < 0: not measured */
+    double residual;     /**< out: |R^p A - I| / sqrt(n) on random vectors, or of a basis before its
+                              last iteration |offdiagonal of Q^T A Q| / |A|; < 0: not measured */
 } lt_root_job;
 
 /** Statistics, accumulated over calls. */

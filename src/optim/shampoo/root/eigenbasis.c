@@ -98,18 +98,21 @@ static lt_status store_bases_and_powers(basis *b)
     return LT_OK;
 }
 
-/* Iterates from the old basis. A basis within solver_tolerance is kept without an iteration. */
+/* Iterates from the old basis; without powers, residuals are those before the last iteration. A basis within
+ * solver_tolerance is kept without an iteration. */
 static lt_status run_orthogonal_iteration(basis *b)
 {
-    const int steps = b->set->config->solver_iterations;
+    const int steps = b->set->config->solver_iterations ? b->set->config->solver_iterations : 1;
     const double tolerance = b->set->config->solver_tolerance;
     LT_TRY(lt_work_load_old(&b->work, Q));
     LT_TRY(project_onto_basis(b));
     LT_TRY(measure_residuals(b, tolerance > 0 ? tolerance : 0));
-    for (int step = 0; step < (steps ? steps : 1) && lt_work_any_active(&b->work); step++) {
+    for (int step = 1; step <= steps && lt_work_any_active(&b->work); step++) {
         for (size_t i = 0; i < b->set->count; i++)
             b->set->item[i].job->iterations += b->work.active[i];
         LT_TRY(qr_step(b));
+        if (step == steps && b->set->output == LT_OUTPUT_BASIS)
+            break; /* a projection costs more than the decomposition, and has no other reader */
         LT_TRY(project_onto_basis(b));
         LT_TRY(measure_residuals(b, tolerance > 0 ? tolerance : 0));
     }
