@@ -15,6 +15,8 @@
 #define LT_API_DATA            LT_EXTERN_DATA __attribute__((visibility("default")))
 #define LT_MUST_CHECK          __attribute__((warn_unused_result))
 #define LT_PRINTF(text, first) __attribute__((format(printf, text, first)))
+/* Marks a function that the next major version removes; advice: "use lt_x()" (docs/RELEASING.md). */
+#define LT_DEPRECATED(advice) __attribute__((deprecated(advice)))
 
 /** One row per status: source of the enum, the names and the help texts. */
 #define LT_STATUS_LIST(X)                                          \
