@@ -129,6 +129,15 @@ static lt_status make_conv_and_norm(lt_module **conv, lt_module **bn, lt_device 
     return lt_layer_batchnorm2d(bn, device, name, p->out, (lt_batchnorm2d_config){.relu = relu});
 }
 
+/* Makes the plan's convolutions and their batch norms, under path. */
+static lt_status make_convs_and_norms(lt_module **conv, lt_module **bn, lt_device *device,
+                                      const char *path, const plan_block *plan)
+{
+    for (int i = 0; i < plan->count + plan->shortcut; i++)
+        LT_TRY(make_conv_and_norm(&conv[i], &bn[i], device, path, &plan->conv[i], i < plan->count));
+    return LT_OK;
+}
+
 static lt_status make_block(lt_module **out, lt_device *device, const char *path,
                             const plan_block *plan)
 {
@@ -138,10 +147,7 @@ static lt_status make_block(lt_module **out, lt_device *device, const char *path
     b->count = plan->count;
     b->shortcut = plan->shortcut;
     b->pooled = plan->pooled;
-    lt_status st = LT_OK;
-    for (int i = 0; i < plan->count + plan->shortcut && !st; i++)
-        st = make_conv_and_norm(&b->conv[i], &b->bn[i], device, path, &plan->conv[i],
-                                i < plan->count);
+    lt_status st = make_convs_and_norms(b->conv, b->bn, device, path, plan);
     if (st) {
         lt_module_free(&m);
         return st;
@@ -242,8 +248,7 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
     lt_pool2d_config pool = {
         .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
     r->stem = stem.count;
-    for (int i = 0; i < stem.count; i++)
-        LT_TRY(make_conv_and_norm(&r->conv1[i], &r->bn1[i], device, "", &stem.conv[i], true));
+    LT_TRY(make_convs_and_norms(r->conv1, r->bn1, device, "", &stem));
     if (!c->small_stem)
         LT_TRY(lt_layer_maxpool2d(&r->maxpool, pool));
     LT_TRY(lt_layer_sequential(&r->layers));

@@ -92,8 +92,7 @@ static matrix *add(matrices *list, int64_t n)
     matrix *m = &more[list->count];
     *m = (matrix){.n = n, .exponent = 0.25};
     m->a = malloc(bytes_of(m));
-    if (m->a)
-        list->count++;
+    list->count += m->a != NULL;
     return m->a ? m : NULL;
 }
 
@@ -213,7 +212,8 @@ static lt_status add_recorded(matrices *list)
     }
     if (!st && !list->count)
         st = lt_fail(LT_E_FORMAT, "%s: no factors of Shampoo", s.factors);
-    qsort(list->item, list->count, sizeof *list->item, by_size);
+    if (!st)
+        qsort(list->item, list->count, sizeof *list->item, by_size);
     lt_safetensors_close(&file);
     return st;
 }
@@ -293,7 +293,7 @@ static lt_status make_exact(matrix *m)
     if (lapack.object && a && m->root)
         lapack.syevd("V", "L", &n, a, &n, w, w + n, &lwork, (int *)(void *)(w + n + lwork), &liwork,
                      &info);
-    if (!info) {
+    if (w && !info) {
         m->largest = w[n - 1];
         const double shift = m->largest * epsilon - fmin(w[0], 0);
         for (int k = 0; k < n; k++)
@@ -310,9 +310,8 @@ static lt_status make_exact(matrix *m)
 /* One solver on one list of matrices. */
 typedef struct result {
     lt_root_solver solver;
-    double
-        residual; /* |R^p A - I| / sqrt(n), on random vectors, in double; the worst of the list */
-    double angle; /* 1 - cos between R G and f64's R G, G random with covariance A; the worst */
+    double residual; /* |R^p A - I| / sqrt(n), on random vectors, in double; the list's worst */
+    double angle;    /* 1 - cos between R G and f64's R G, G random with covariance A; the worst */
     lt_root_stats stats;
 } result;
 
@@ -322,8 +321,8 @@ static int failures;
 static lt_status run_solver(lt_device *device, const lt_shampoo_config *config,
                             const matrices *list, lt_root_stats *stats)
 {
-    const size_t most = (size_t)1 << 25; /* bytes */
-    const size_t count = list->count;
+    const size_t most = (size_t)1 << 25 /* bytes */, count = list->count;
+    LT_ASSERT(count > 0);
     lt_root_job *job = calloc(count, sizeof *job);
     if (!job)
         return LT_E_NOMEM;
@@ -572,7 +571,7 @@ static lt_status compare_generated(lt_device *device)
             lt_status st = add_generated(&list, n, condition[i], s.batch, count);
             if (!st && s.bases)
                 st = move(&list, s.moved);
-            if (!st)
+            if (!st) /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): clear() frees the list */
                 st = compare(device, list.item[0].name, &list);
             clear(&list);
             LT_TRY(st);

@@ -198,7 +198,7 @@ static char guess_separator(const char *text)
 static lt_status read_csv(lt_label_table *t, const char *path, char *text, const char *columns)
 {
     csv c = {.path = path, .at = text, .separator = guess_separator(text), .line = 1};
-    int chosen[2], header;
+    int chosen[2] = {-1, -1}, header;
     bool more;
     LT_TRY(read_record(&c, &more));
     LT_TRY(choose_columns(path, columns, c.field, c.count, chosen));
@@ -235,7 +235,7 @@ static lt_status add_object(lt_label_table *t, const char *path, const lt_json_v
                             int line, char *key[2], const char *columns)
 {
     const char *column[COLUMNS], *text[2];
-    int chosen[2], count = 0;
+    int chosen[2] = {-1, -1}, count = 0;
     if (object->type != LT_JSON_OBJECT)
         return lt_fail(LT_E_FORMAT, "%s:%d: not an object; want JSON lines, an object per line",
                        path, line);

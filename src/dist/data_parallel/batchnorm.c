@@ -109,11 +109,13 @@ static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tens
                        dp->device->backend->name);
     lt_status st = lt_tensor_new(&scratch, dp->device, LT_F64, LT_SHAPE(2 * channels));
     for (int r = 1; r < lt_comm_size(dp->norm_comm) && !st; r++) {
-        lt_view a[3], b[3];
-        for (int i = 0; i < 3; i++) {
-            a[i] = lt_flat_slice(whole, i * channels, channels);
-            b[i] = lt_flat_slice(whole, (3 * r + i) * channels, channels);
-        }
+        const lt_view a[3] = {lt_flat_slice(whole, 0, channels),
+                              lt_flat_slice(whole, channels, channels),
+                              lt_flat_slice(whole, 2 * channels, channels)};
+        const int64_t first = r * (3 * channels);
+        const lt_view b[3] = {lt_flat_slice(whole, first, channels),
+                              lt_flat_slice(whole, first + channels, channels),
+                              lt_flat_slice(whole, first + 2 * channels, channels)};
         const lt_view workspace[2] = {lt_flat_slice(scratch, 0, channels),
                                       lt_flat_slice(scratch, channels, channels)};
         st = combine_on_device(dp, a, b, workspace, dp->norm_part[r]);

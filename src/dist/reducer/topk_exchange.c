@@ -120,7 +120,7 @@ static lt_status exchange_largest(lt_topk_reducer *t, lt_topk_bucket *b)
 
 lt_status lt_topk_exchange(lt_topk_reducer *t, lt_topk_bucket *b)
 {
-    b->non_finite = !add_residual(t, b);
+    b->non_finite = b->shard.elements && !add_residual(t, b);
     b->finished = true;
     if (!b->shard.elements)
         return LT_OK;

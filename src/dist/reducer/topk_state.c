@@ -125,10 +125,11 @@ lt_status lt_topk_finish_load(lt_reducer *self)
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         for (size_t p = 0; p < self->bucket[i].parts; p++) {
             const lt_reducer_part *part = &self->bucket[i].part[p];
+            if (!lt_hier_shard_intersects(&b->shard, part, &from, &to))
+                continue;
             const char *gathered = lt_topk_host_data(gathered_residual(t, part->param));
-            if (lt_hier_shard_intersects(&b->shard, part, &from, &to))
-                memcpy((char *)b->residual + (from - b->shard.first) * size,
-                       gathered + (from - part->offset) * size, (size_t)((to - from) * size));
+            memcpy((char *)b->residual + (from - b->shard.first) * size,
+                   gathered + (from - part->offset) * size, (size_t)((to - from) * size));
         }
     }
     lt_topk_free_gathered(t);

@@ -52,10 +52,10 @@ static inline lt_topk_bucket *lt_topk_bucket_of(const lt_topk_reducer *t, size_t
     return (lt_topk_bucket *)t->base.bucket[bucket].own;
 }
 
-/* Returns the tensor's host memory, or NULL for a NULL tensor. */
+/* Returns the tensor's host memory. */
 static inline void *lt_topk_host_data(const lt_tensor *tensor)
 {
-    return tensor ? lt_tensor_view(tensor).data : NULL;
+    return lt_tensor_view(tensor).data;
 }
 
 /* topk_exchange.c: turns the shard, its node's mean, into the mean over all ranks. Collective among peers. */

@@ -150,6 +150,7 @@ lt_status lt_shampoo_stat_factor(lt_optim *self, const lt_slot *slot, size_t blo
     const lt_shampoo *s = (const lt_shampoo *)self;
     const lt_shampoo_config *c = &s->config;
     const lt_block *b = find_block(s, slot, block);
+    LT_ASSERT(b);
     const lt_factor *f = &b->factor[dim];
     out->epsilon = c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE ? (double)NAN : c->epsilon;
     out->is_relative = c->epsilon_rule == LT_EPSILON_RELATIVE;

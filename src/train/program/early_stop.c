@@ -61,7 +61,7 @@ static void set_hooks(early_stop *e, int numbers, lt_train_hook *call)
 {
     static const char *const suffix[] = {"best", "count", "reductions"};
     double *const value[] = {&e->best, &e->count, &e->reductions};
-    for (int i = 0; i < numbers; i++) {
+    for (int i = 0; i < 3 && i < numbers; i++) {
         snprintf(e->name[i], sizeof e->name[i], "%.48s_%s", e->metric, suffix[i]);
         e->number[i] = (lt_train_number){e->name[i], value[i]};
     }

@@ -73,11 +73,6 @@ static int64_t layout_workspace(const lt_attention_job *j, float *base, work *w)
     return at;
 }
 
-float *lt_attention_thread_workspace(const lt_attention_job *j)
-{
-    return j->memory + lt_parallel_index() * j->memory_floats;
-}
-
 void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first,
                             int64_t h, lt_attention_pack to)
 {

@@ -2,8 +2,11 @@
 #ifndef LT_BACKEND_CPU_ATTENTION_JOB_H
 #define LT_BACKEND_CPU_ATTENTION_JOB_H
 
+#include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/work_split.h"
+
+#include "lather/ext/fail.h"
 
 /* Sizes of a call. Work is split by these only, so that results do not depend on the number of threads. */
 typedef struct lt_attention_job {
@@ -50,7 +53,8 @@ static inline int64_t lt_attention_visible_keys(const lt_attention_job *j, int64
 static inline float *lt_attention_take_floats(float *base, int64_t *at, int64_t count)
 {
     float *part = base ? base + *at : NULL;
-    *at += lt_cpu_round_up(count + LT_ATTENTION_ROWS * LT_ATTENTION_LANES, LT_ATTENTION_LANES);
+    const int64_t spare = (int64_t)LT_ATTENTION_ROWS * LT_ATTENTION_LANES;
+    *at += lt_cpu_round_up(count + spare, LT_ATTENTION_LANES);
     return part;
 }
 
@@ -62,7 +66,12 @@ static inline lt_attention_bound lt_attention_causal_bound(const lt_attention_jo
 }
 
 /* Returns the calling thread's workspace. */
-float *lt_attention_thread_workspace(const lt_attention_job *j);
+static inline float *lt_attention_thread_workspace(const lt_attention_job *j)
+{
+    float *own = j->memory + lt_parallel_index() * j->memory_floats;
+    LT_ASSERT(own);
+    return own;
+}
 
 /* Packs rows from `first` on of head h of image b to the layouts in `to`; fills its x, step, d and pairs. */
 void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first,
