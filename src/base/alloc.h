@@ -22,8 +22,8 @@ LT_MUST_CHECK lt_status lt_alloc_array(void *array, size_t count, size_t size);
 #define LT_GROW(array, capacity, want) \
     lt_grow_array((array), (capacity), (want), sizeof(__typeof__(**(array))))
 LT_MUST_CHECK lt_status lt_grow_array(void *array, size_t *capacity, size_t want, size_t size);
-/* The same without spare memory: resizes *array to `count` elements. */
-#define LT_RESIZE(array, count) LT_GROW((array), &(size_t){0}, (size_t)(count))
+/* The same without spare memory: resizes *array to `count` elements. (cppcheck 2.10 cannot parse &(size_t){0}.) */
+#define LT_RESIZE(array, count) LT_GROW((array), (size_t[]){0}, (size_t)(count))
 /* Returns a copy of text, or NULL with the message set. */
 char *lt_strdup(const char *text) __attribute__((warn_unused_result));
 /* Returns a formatted string, or NULL with the message set. */

@@ -114,7 +114,7 @@ static lt_status add_rank_choices(argv_list *w, const lt_launch_node_config *c, 
         return LT_OK;
     }
     LT_TRY(lt_launch_compute_gang_size(c, most, &most, &grad_accum));
-    int found[MOST], count = 0; /* descending */
+    int found[MOST] = {0}, count = 0; /* descending */
     for (int r = most; r >= 1 && count < MOST; r--)
         if (c->global_batch % (c->batch_size * r) == 0)
             found[count++] = r;

@@ -54,7 +54,7 @@ static int compare_bytes_descending(const void *a, const void *b)
 
 int lt_memory_uses_list(const lt_memory_uses *uses, lt_memory_use *out, int count)
 {
-    lt_memory_use all[LT_MEMORY_OWNERS];
+    lt_memory_use all[LT_MEMORY_OWNERS] = {0};
     int found = 0;
     for (int i = 0; i <= uses->count; i++)
         if (uses->peak[i])

@@ -93,7 +93,7 @@ lt_tensor *lt_op_run(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, i
 {
     if (tape->status)
         return NULL;
-    lt_node *node;
+    lt_node *node = NULL;
     lt_status st = lt_tape_check_cancelled(tape);
     if (!st)
         st = new_node(tape, op, inputs, count, config, &node);

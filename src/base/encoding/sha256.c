@@ -39,11 +39,12 @@ static uint32_t rotate_right(uint32_t x, int by)
 static void hash_block(hash *s)
 {
     uint32_t w[ROUNDS], v[WORDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        const uint32_t x = i < 16 ? 0 : w[i - 15], y = i < 16 ? 0 : w[i - 2];
-        w[i] = i < 16 ? (uint32_t)lt_read_big_endian(s->block + i * sizeof *w, sizeof *w)
-                      : w[i - 16] + w[i - 7] + (rotate_right(x, 7) ^ rotate_right(x, 18) ^ x >> 3)
-                            + (rotate_right(y, 17) ^ rotate_right(y, 19) ^ y >> 10);
+    for (int i = 0; i < 16; i++)
+        w[i] = (uint32_t)lt_read_big_endian(s->block + i * sizeof *w, sizeof *w);
+    for (int i = 16; i < ROUNDS; i++) {
+        const uint32_t x = w[i - 15], y = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] + (rotate_right(x, 7) ^ rotate_right(x, 18) ^ x >> 3)
+               + (rotate_right(y, 17) ^ rotate_right(y, 19) ^ y >> 10);
     }
     memcpy(v, s->h, sizeof v);
 #pragma GCC unroll 8 /* as many rounds as words: the compiler then moves none */

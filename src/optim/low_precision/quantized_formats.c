@@ -7,6 +7,8 @@
 #include "base/rng.h"
 #include "tensor/backend/dtype.h"
 
+#include "lather/ext/fail.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -108,6 +110,7 @@ enum { DRAWS = MOMENT_BLOCK + 8 };
 static void draw_bits(const lt_quantized_rounding *r, int64_t block, int elements, uint16_t *out)
 {
     const int calls = elements / 8 + 1;
+    LT_ASSERT(calls > 0);
     for (int i = 0; i < calls; i++) {
         uint32_t word[4];
         lt_philox(r->key, (uint64_t)r->step, (uint64_t)(block * calls + i), word);
@@ -368,7 +371,7 @@ static void decode_block(const coded *c, const unsigned char *memory, int64_t bl
     }
     for (int i = 0; i < count && c->dtype == LT_STATE_BF16; i++) {
         uint16_t narrow;
-        memcpy(&narrow, code + 2 * i, 2);
+        memcpy(&narrow, code + (ptrdiff_t)2 * i, 2);
         x[i] = lt_f32_from_bf16(narrow);
     }
     if (c->dtype != LT_STATE_BF16)
@@ -451,6 +454,7 @@ static int64_t matrix_side(int64_t elements)
     return (int64_t)llrint(sqrt((double)elements));
 }
 
+/* memory: NULL if only sizes matter. */
 static pass begin_conversion(lt_quantized_format f, int64_t elements, const unsigned char *memory)
 {
     pass p = {.format = f};
@@ -458,8 +462,8 @@ static pass begin_conversion(lt_quantized_format f, int64_t elements, const unsi
     const lt_quantized_format of_errors = {f.kind, LT_STATE_INT4};
     p.coded = coding_of_format(f, p.n ? p.n * (p.n - 1) / 2 : elements);
     p.error = coding_of_format(of_errors, stores_quantization_error(f) ? p.coded.count : 0);
-    p.memory = (unsigned char *)(uintptr_t)memory + p.n * 4;
-    p.errors = stores_quantization_error(f) ? p.memory + coded_bytes(&p.coded) : NULL;
+    p.memory = memory ? (unsigned char *)(uintptr_t)memory + p.n * 4 : NULL;
+    p.errors = memory && stores_quantization_error(f) ? p.memory + coded_bytes(&p.coded) : NULL;
     fill_tables_once();
     return p;
 }
@@ -473,7 +477,7 @@ int64_t lt_quantized_bytes(lt_quantized_format f, int64_t elements)
 /* Encodes a block of the Cholesky factor L, and its quantization error. */
 static void encode_block_and_error(const pass *p, int64_t block, const float *x)
 {
-    float error[MATRIX_BLOCK];
+    float error[MATRIX_BLOCK] = {0};
     const int count = elements_at(&p->coded, block);
     encode_block(&p->coded, x, block, p->memory);
     if (p->apart) {
@@ -489,7 +493,7 @@ static void encode_block_and_error(const pass *p, int64_t block, const float *x)
 static void encode_blocks(void *context, int64_t from, int64_t to)
 {
     const pass *p = context;
-    float x[MATRIX_BLOCK];
+    float x[MATRIX_BLOCK] = {0};
     for (int64_t b = from; b < to; b++) {
         if (!p->n) {
             encode_block(&p->coded, p->x + b * p->coded.block, b, p->memory);

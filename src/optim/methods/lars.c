@@ -68,8 +68,8 @@ static lt_status update_batch(lt_trust *t, lt_trust_batch batch)
     const lars *l = (const lars *)t;
     lt_trust_rule *rules[LT_TRUST_RULES] = {copy_scaled_gradient, add_scaled_decay};
     size_t count = 2;
-    if (l->momentum > 0)
-        rules[count++] = update_momentum;
+    if (l->momentum > 0) /* cppcheck 2.10 takes the declaration of `rules` for a product */
+        rules[count++] = update_momentum; /* cppcheck-suppress legacyUninitvar */
     if (l->momentum > 0 && l->nesterov)
         rules[count++] = add_nesterov_momentum;
     rules[count++] = apply_update;

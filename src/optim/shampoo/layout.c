@@ -79,7 +79,7 @@ void lt_block_compute_strides(const lt_block *b, int64_t *stride)
     const lt_shape *shape = &b->region.shape;
     int64_t found[LT_MAX_DIMS], step = 1;
     const bool as_parameter = find_strides(b, found);
-    int order[LT_MAX_DIMS]; /* the innermost dimension first */
+    int order[LT_MAX_DIMS] = {0}; /* the innermost dimension first */
     for (int d = shape->ndim - 1, n = 0; d >= 0; d--, n++) {
         int at = n;
         for (; as_parameter && at > 0 && found[order[at - 1]] > found[d]; at--)

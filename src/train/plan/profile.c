@@ -213,7 +213,7 @@ static lt_status time_steps(bench *b, double seconds, parts *out, double *comput
 static lt_status fit_compute(plan_profile *p)
 {
     double a[2 * PLAN_BATCHES], y[PLAN_BATCHES], x[2];
-    for (int i = 0; i < p->batches; i++) {
+    for (ptrdiff_t i = 0; i < p->batches; i++) {
         a[2 * i] = 1 / p->seconds[i];
         a[2 * i + 1] = p->batch[i] / p->seconds[i];
         y[i] = 1;
@@ -275,7 +275,7 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
 static lt_status record_buckets(plan_profile *p, bench *b)
 {
     const size_t count = b->trainer->model.params.count;
-    parts one;
+    parts one = {0};
     lt_status st = LT_ALLOC(&b->final, count);
     if (!st)
         st = LT_ALLOC(&b->order, count);

@@ -46,10 +46,10 @@ lt_status ENTRY(mul)(void *ctx, const lt_view *a, const lt_view *b, const lt_vie
     return apply_binary(multiply_values, a, b, y);
 }
 
-lt_status ENTRY(relu_grad)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status ENTRY(relu_grad)(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
-    IF_F64(y, relu_grad, ctx, a, b, y);
-    return apply_binary(pass_where_positive, a, b, y);
+    IF_F64(dx, relu_grad, ctx, dy, y, dx);
+    return apply_binary(pass_where_positive, dy, y, dx);
 }
 
 lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view *y)

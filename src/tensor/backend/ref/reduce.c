@@ -180,7 +180,7 @@ static bool ranks_before(const double *x, int64_t i, int64_t j)
     const bool i_nan = x[i] != x[i], j_nan = x[j] != x[j];
     if (i_nan || j_nan)
         return i_nan && (!j_nan || i < j);
-    return x[i] > x[j] || (x[i] == x[j] && i < j);
+    return x[i] == x[j] ? i < j : x[i] > x[j];
 }
 
 lt_status lt_ref_topk(void *ctx, const lt_view *x, const lt_view *index)

@@ -29,15 +29,15 @@ static int64_t count_stats_chunks(const lt_cpu *cpu, const lt_direct_conv *c, co
                          : lt_cpu_ceil_div(d[0] * d[2] * d[3], lt_direct_conv_block_pixels(c));
 }
 
-static lt_status run_with_stats(lt_cpu *cpu, lt_direct_conv *c, conv_method f, const lt_view *stats)
+static lt_status run_with_stats(lt_cpu *cpu, lt_direct_conv c, conv_method f, const lt_view *stats)
 {
     lt_cpu_moments m;
-    LT_CPU_COUNT_TRAFFIC(c->from, c->w, c->to);
-    LT_TRY(lt_cpu_moments_begin(cpu, c->to, count_stats_chunks(cpu, c, f), &m));
-    c->epilogue = lt_cpu_moments_chunk;
-    c->context = &m;
-    c->moments = &m;
-    LT_TRY(f == WINOGRAD ? lt_winograd_run(cpu, c) : lt_direct_conv_run(cpu, c));
+    LT_CPU_COUNT_TRAFFIC(c.from, c.w, c.to);
+    LT_TRY(lt_cpu_moments_begin(cpu, c.to, count_stats_chunks(cpu, &c, f), &m));
+    c.epilogue = lt_cpu_moments_chunk;
+    c.context = &m;
+    c.moments = &m;
+    LT_TRY(f == WINOGRAD ? lt_winograd_run(cpu, &c) : lt_direct_conv_run(cpu, &c));
     lt_cpu_moments_end(&m, stats->data);
     return LT_OK;
 }
@@ -51,7 +51,7 @@ lt_status lt_cpu_conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     if (sums)
         *sums = false;
     if (f != UNFUSED)
-        return run_with_stats(cpu, &c, f, stats);
+        return run_with_stats(cpu, c, f, stats);
     LT_TRY(cpu->table->conv2d(ctx, config, x, w, NULL, y));
     return lt_cpu_batchnorm_stats(ctx, y, stats);
 }
@@ -68,7 +68,7 @@ lt_status lt_cpu_conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
         return LT_OK;
     const lt_bn_apply input_norm = lt_cpu_make_input_norm(norm);
     c.input_norm = &input_norm;
-    return run_with_stats(ctx, &c, f, stats);
+    return run_with_stats(ctx, c, f, stats);
 }
 
 /* Only Winograd's form normalises the input itself, as it reads pixels for whole tiles; *done is false otherwise. */
