@@ -325,7 +325,8 @@ tidy() # NAME FILE...: one file per process; several at once give false warnings
     }
     row "$name" bash -c 'printf "%s\n" "$@" | xargs -P "$(nproc)" -n 1 timeout 300 "$0" --quiet \
         -p build-check/main $CHECKS --warnings-as-errors="*" \
-        --extra-arg=-Wno-unknown-warning-option' "$command" "$@"
+        --extra-arg=-Wno-unknown-warning-option \
+        --extra-arg=-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang' "$command" "$@"
 }
 
 tidy_changed()

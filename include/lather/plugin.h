@@ -18,6 +18,7 @@ typedef struct lt_plugin_host {
     const char *program; /**< name of the program: "train_resnet50" */
 } lt_plugin_host;
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): `host` declares */
 /**
  * Defines a plugin, once in each shared object:
  *
@@ -38,6 +39,7 @@ typedef struct lt_plugin_host {
     LT_PLUGIN_EXPORT(LT_EXTERN) lt_status lt_plugin(const lt_plugin_host *);          \
     const char lt_plugin_version[sizeof LT_VERSION] = LT_VERSION;                     \
     lt_status lt_plugin(__attribute__((unused)) const lt_plugin_host *host)
+/* NOLINTEND(bugprone-macro-parentheses) */
 /** Declares, next to LT_PLUGIN(), that results of the plugin do not depend on the processor, on threads
  *  or on time, so that --reproducible accepts it: docs/guides/reproducible.md has the conditions. */
 #define LT_PLUGIN_REPRODUCIBLE                                          \

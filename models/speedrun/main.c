@@ -27,6 +27,7 @@ static lt_status resolve(void *config, const lt_model_spec *spec, const lt_model
                                .classes = spec->classes,
                                .size = spec->size,
                                .seed = spec->seed};
+    /* NOLINTNEXTLINE(cert-err34-c): widths are checked later */
     if (sscanf(s->widths, "%d,%d,%d%c", &width[0], &width[1], &width[2], &rest) != SPEEDRUN_STAGES)
         return lt_fail(LT_E_ARG, "--widths: '%s' is not A,B,C, such as 32,64,128", s->widths);
     return LT_OK;

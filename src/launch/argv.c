@@ -17,7 +17,7 @@ static char *copy_word(const char **text, char *to)
         if (*t == '\\' && quote != '\'' && t[1])
             *to++ = *++t;
         else if (quote ? *t == quote : *t == '"' || *t == '\'')
-            quote = quote ? 0 : *t;
+            quote = (char)(quote ? 0 : *t);
         else
             *to++ = *t;
     }
@@ -104,7 +104,7 @@ static lt_status parse_address_placeholder(const lt_launch_values *v, const char
     const char *dot = memchr(name, '.', (size_t)label);
     const int digits = dot ? (int)strspn(dot + 1, "0123456789") : 0;
     if (!out->service && digits > 0 && digits < 10 && dot + 1 + digits == name + label) {
-        out->index = atoi(dot + 1);
+        out->index = (int)strtol(dot + 1, NULL, 10);
         out->service = lt_program_graph_find(v->program, name, (size_t)(dot - name));
     }
     if (!out->service)

@@ -62,7 +62,7 @@ static void add_node_command(const lt_launch *launch, line *l, const lt_task *ta
 static void add_srun_placement(const lt_launch *launch, line *l, int count)
 {
     const char *text = getenv("SLURM_JOB_NUM_NODES");
-    const int nodes = text ? atoi(text) : 0;
+    const int nodes = text ? (int)strtol(text, NULL, 10) : 0;
     if (count < nodes)
         add_word(l, "-N %d -r %d", count, (int)(launch->tasks % (size_t)(nodes - count + 1)));
 }

@@ -28,7 +28,7 @@ static int env_number(const char *const *names, int otherwise)
 {
     for (; *names; names++)
         if (getenv(*names))
-            return atoi(getenv(*names));
+            return (int)strtol(getenv(*names), NULL, 10);
     return otherwise;
 }
 
@@ -201,6 +201,7 @@ int lt_launch_node_main(int argc, char *const *argv)
         return 2;
     }
     lt_os_die_with_parent(SIGKILL); /* a node must not outlive its launcher */
+    /* NOLINTBEGIN(cert-err34-c): the launcher writes these numbers */
     if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))
         return 1; /* the launcher died before that */
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -209,6 +210,7 @@ int lt_launch_node_main(int argc, char *const *argv)
     snprintf(place.folder, sizeof place.folder, "%s", argv[FOLDER]);
     snprintf(place.files, sizeof place.files, "%s", argv[FILES]);
     place.platform = (lt_launch_platform)atoi(argv[PLATFORM]);
+    /* NOLINTEND(cert-err34-c) */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     const lt_status st = run_node(&r, &place);

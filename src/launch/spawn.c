@@ -132,6 +132,7 @@ const char *lt_process_node_name(const lt_launch *launch, const lt_process *proc
 static int parse_rank_prefix(const lt_launch *launch, const char **text)
 {
     int rank = -1, bytes = 0;
+    /* NOLINTBEGIN(cert-err34-c): programs of MPI and Slurm write these numbers */
     if (sscanf(*text, "[%*d,%d]<%*[a-z]>:%n", &rank, &bytes) >= 1 && bytes > 0) {
         *text += bytes;
         return rank;
@@ -142,6 +143,7 @@ static int parse_rank_prefix(const lt_launch *launch, const char **text)
         *text += bytes;
         return rank;
     }
+    /* NOLINTEND(cert-err34-c) */
     return -1;
 }
 
@@ -154,7 +156,7 @@ static void find_failed_rank(lt_process *p, const char *text)
         const char *at = strstr(text, marks[i]);
         const char *inner = at && i == 1 ? strstr(at, "],") : NULL;
         if (at && (i != 1 || inner))
-            p->guilty = atoi(inner ? inner + 2 : at + strlen(marks[i]));
+            p->guilty = (int)strtol(inner ? inner + 2 : at + strlen(marks[i]), NULL, 10);
     }
 }
 

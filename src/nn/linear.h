@@ -5,6 +5,6 @@
 #include "lather/detail/transformer_layers.h"
 
 /* Runs the layer on rows that are all on this rank, without communication. */
-lt_tensor *lt_linear_forward_local(lt_module *linear, lt_tape *tape, lt_tensor *x);
+lt_tensor *lt_linear_forward_local(lt_module *self, lt_tape *tape, lt_tensor *x);
 
 #endif

@@ -228,12 +228,14 @@ lt_status lt_client_call(lt_client *client, const void *request, size_t bytes, d
     if (bytes > client->max_bytes)
         return lt_fail(LT_E_ARG, "service: %s: request of %zu bytes, at most %zu are allowed",
                        client->address, bytes, client->max_bytes);
-    for (double pause = first;; pause = fmin(2 * pause, most)) {
+    double pause = first;
+    for (;;) {
         const lt_status st = attempt_call(&k, answer);
         const double left = k.deadline - lt_clock_seconds();
         if (!st || !k.again || left <= 0)
             return st;
         pause_for(fmin(pause, left));
+        pause = fmin(2 * pause, most);
     }
 }
 

@@ -53,7 +53,7 @@ typedef struct lt_backend {
     /** conv2d_grad_w and conv2d_norm_grad_w round a gradient to dy's 16-bit dtype whatever dw's dtype is; add,
      *  grad_norm, sgd, adagrad, adam and vec (as a) read 16-bit gradients. */
     bool rounds_grad_w;
-
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): `name` declares */
 #define LT_BACKEND_MEMBER(name, kind, cpu) lt_##name##_fn *name;
     LT_BACKEND_ENTRIES(LT_BACKEND_MEMBER)
 #undef LT_BACKEND_MEMBER

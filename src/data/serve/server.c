@@ -59,6 +59,7 @@ static lt_status respond_error(lt_response_buffer *reply, lt_status status, bool
     char *to = begin_response(reply, status, fatal, bytes);
     if (!to)
         return too_large_error(bytes);
+    /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): the length precedes the text */
     memcpy(to, why, bytes);
     return LT_OK;
 }

@@ -309,14 +309,15 @@ void lt_gaussian_blur(lt_canvas *c, double sigma)
             const uint8_t *from = c->pixels + (size_t)mirror(y + k, c->size) * (size_t)stride;
             float *to = column + (size_t)y * (size_t)stride;
             for (int i = 0; i < stride; i++)
-                to[i] += weight[abs(k)] * from[i];
+                to[i] += weight[abs(k)] * (float)from[i];
         }
     for (int y = 0; y < c->size; y++)
         for (int i = 0; i < stride; i++) {
             const float *from = column + (size_t)y * (size_t)stride + i % channels;
             float sum = 0;
             for (int k = -radius; k <= radius; k++)
-                sum += weight[abs(k)] * from[mirror(i / channels + k, c->size) * channels];
+                sum +=
+                    weight[abs(k)] * from[(ptrdiff_t)mirror(i / channels + k, c->size) * channels];
             c->pixels[y * stride + i] = (uint8_t)(sum / (total * total) + 0.5F);
         }
 }

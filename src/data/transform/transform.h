@@ -17,11 +17,11 @@ typedef struct lt_sample_workspace {
     double read_seconds, decode_seconds, resize_seconds; /* sums over samples */
 } lt_sample_workspace;
 
-void lt_sample_workspace_clear(lt_sample_workspace *workspace);
+void lt_sample_workspace_clear(lt_sample_workspace *s);
 
-/* Transforms workspace->record and writes it to out, [size][size][channels]. transform: after lt_transform_check().
- * Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM; LT_E_COMM after *workspace->stop. */
+/* Transforms s->record and writes it to out, [size][size][channels]. transform: after lt_transform_check().
+ * Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM; LT_E_COMM after *s->stop. */
 lt_status lt_transform_run(const lt_transform *transform, int channels, lt_rng *rng,
-                           lt_sample_workspace *workspace, uint8_t *out);
+                           lt_sample_workspace *s, uint8_t *out);
 
 #endif

@@ -31,9 +31,9 @@ lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
                                    &p->request);
 }
 
-void lt_partial_mark_ready(lt_partial *p, size_t index)
+void lt_partial_mark_ready(lt_partial *p, size_t bucket)
 {
-    atomic_store(&p->bucket[index].ready, true);
+    atomic_store(&p->bucket[bucket].ready, true);
     lt_progress_wake(p->endpoint->progress);
 }
 
@@ -49,9 +49,9 @@ lt_status lt_partial_wait(lt_partial *p)
     return LT_OK;
 }
 
-const void *lt_partial_bucket_mean(const lt_partial *p, size_t index)
+const void *lt_partial_bucket_mean(const lt_partial *p, size_t bucket)
 {
-    return p->bucket[index].out;
+    return p->bucket[bucket].out;
 }
 
 const bool *lt_partial_participants(const lt_partial *p)

@@ -323,6 +323,7 @@ lt_status lt_orthogonal_set_coeffs(lt_orthogonalization *how, const char *text)
 {
     double c[3];
     char rest;
+    /* NOLINTNEXTLINE(cert-err34-c): a number out of range is infinite */
     if (sscanf(text, "%lf,%lf,%lf%c", &c[0], &c[1], &c[2], &rest) != 3)
         return lt_fail(LT_E_ARG, "--newton-schulz-coefficients: '%s' is not A,B,C", text);
     for (int i = 0; i < 3; i++)

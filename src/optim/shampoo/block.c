@@ -131,11 +131,11 @@ static int64_t region_extent(const lt_merged *m, const lt_region *region, int d,
 }
 
 void lt_region_map_to_param(const lt_merged *m, const lt_region *region, lt_shape *offset,
-                            lt_shape *out)
+                            lt_shape *extent)
 {
-    *offset = *out = (lt_shape){.ndim = m->from.ndim};
+    *offset = *extent = (lt_shape){.ndim = m->from.ndim};
     for (int d = 0; d < m->from.ndim; d++)
-        out->dim[d] = region_extent(m, region, d, &offset->dim[d]);
+        extent->dim[d] = region_extent(m, region, d, &offset->dim[d]);
 }
 
 lt_view lt_region_view(const lt_merged *m, const lt_region *region, const lt_view *parameter)

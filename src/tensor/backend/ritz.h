@@ -28,6 +28,7 @@ LT_PURE bool lt_ritz_is_above(double x, const double *product)
     for (int i = 0; i < LT_RITZ_SIDE; i++) {
         LT_RITZ_UNROLLED
         for (int j = 0; j <= i; j++) {
+            /* NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result) */
             const double *a = &product[i * LT_RITZ_COLUMNS], *b = &product[j * LT_RITZ_COLUMNS];
             double rest = x * a[j] - (a[j + LT_RITZ_VECTORS] + b[i + LT_RITZ_VECTORS]) / 2;
             rest += i == j ? x * damping * a[j] : 0;

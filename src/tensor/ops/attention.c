@@ -183,10 +183,12 @@ lt_tensor *lt_attention(lt_tape *tape, lt_tensor *q, lt_tensor *k, lt_tensor *v,
     if (!config.kv_heads)
         config.kv_heads = config.heads;
     const int64_t heads = config.heads + (k || v ? 0 : 2 * (int64_t)config.kv_heads);
-    if (config.scale == 0 && q && q->shape.ndim == 3 && heads > 0 && q->shape.dim[2] >= heads)
-        config.scale = 1 / sqrt((double)(q->shape.dim[2] / heads));
-    else if (config.scale == 0)
+    if (config.scale == 0 && q && q->shape.ndim == 3 && heads > 0 && q->shape.dim[2] >= heads) {
+        const int64_t depth = q->shape.dim[2] / heads;
+        config.scale = 1 / sqrt((double)depth);
+    } else if (config.scale == 0) {
         config.scale = 1; /* infer rejects the shape */
+    }
     if (config.causal && !config.lower_right) {
         k = drop_masked_keys(tape, k, q);
         v = drop_masked_keys(tape, v, q);

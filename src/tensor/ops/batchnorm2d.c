@@ -337,7 +337,7 @@ static lt_status backward(lt_node *node)
 #define OPERATION(again, ignored)                                                     \
     {                                                                                 \
         .name = lt_name_batchnorm2d, .config_bytes = sizeof(lt_batchnorm2d_config),   \
-        .recomputable = again,                                                        \
+        .recomputable = (again),                                                      \
         .backward_ignores = LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_OUT | (ignored), \
         .infer = infer_shape, .forward = forward, .backward = backward,               \
     }

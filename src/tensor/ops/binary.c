@@ -160,9 +160,9 @@ static lt_status backward(lt_node *node)
     const lt_op lt_op_##function = {          \
         .name = #function,                    \
         .config_bytes = sizeof(lt_pointwise), \
-        .recomputable = again,                \
+        .recomputable = (again),              \
         .backward_ignores = LT_IGNORES_OUT,   \
-        .infer = rule,                        \
+        .infer = (rule),                      \
         .forward = forward,                   \
         .backward = backward,                 \
     }

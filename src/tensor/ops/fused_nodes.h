@@ -29,12 +29,12 @@ lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
 LT_MUST_CHECK lt_status lt_conv2d_get_views(lt_node *conv, lt_view *x, lt_view *w);
 
 /* Returns true if the norm uses batch statistics; false if it uses the running ones, unchanged. */
-bool lt_batchnorm2d_uses_batch_stats(const lt_node *norm);
+bool lt_batchnorm2d_uses_batch_stats(const lt_node *node);
 /* Returns this rank's number of values per channel; 0 if the statistics were constants. */
-double lt_batchnorm2d_values_per_channel(const lt_node *norm);
+double lt_batchnorm2d_values_per_channel(const lt_node *node);
 /* Returns true if the sums are not reduced over ranks, so that batchnorm_grad_x can write them to gamma and
  * beta. */
-bool lt_batchnorm2d_has_local_sums(const lt_node *norm);
+bool lt_batchnorm2d_has_local_sums(const lt_node *node);
 
 /* Inputs of a batch norm for a kernel that applies it. */
 typedef struct lt_fuse_views {

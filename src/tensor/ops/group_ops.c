@@ -109,7 +109,7 @@ static lt_status backward_sum(lt_node *node)
         .name = "exchange_" #kind,                             \
         .config_bytes = sizeof(config),                        \
         .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT, \
-        .infer = rule,                                         \
+        .infer = (rule),                                       \
         .forward = forward_##kind,                             \
         .backward = backward_##kind,                           \
     }

@@ -120,7 +120,7 @@ lt_conv2d_config lt_op_conv_defaults(lt_conv2d_config c);
 lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
 /* Shape rule of reductions, and a view of y, or of its gradient, with sizes of 1 in place of reduced dimensions. */
 lt_status lt_op_infer_reduction(const lt_node *node, lt_reduce_config config, lt_desc *out);
-lt_view lt_op_keep_dims(const lt_node *node, lt_reduce_config config, const lt_view *y);
+lt_view lt_op_keep_dims(const lt_node *node, lt_reduce_config config, const lt_view *small);
 /* Resolves dimensions below 0, which count from the end; returns -1 if invalid. */
 int lt_op_resolve_dim(int dim, int ndim);
 /* Views a dimension of a contiguous view as the middle one of [A,n,B]. */

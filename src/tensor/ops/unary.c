@@ -43,8 +43,8 @@ static lt_status backward(lt_node *node)
     const lt_op lt_op_##function = {          \
         .name = #function,                    \
         .config_bytes = sizeof(lt_pointwise), \
-        .recomputable = from_x,               \
-        .backward_ignores = ignored,          \
+        .recomputable = (from_x),             \
+        .backward_ignores = (ignored),        \
         .infer = infer_shape,                 \
         .forward = forward,                   \
         .backward = backward,                 \

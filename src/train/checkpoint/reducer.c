@@ -111,21 +111,21 @@ lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *s, const lt_reading 
     return e ? lt_reading_load_entry(r, e, entry) : LT_OK;
 }
 
-void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *s, const lt_reading *r)
+void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *reducer, const lt_reading *reading)
 {
     size_t stored = 0;
-    for (size_t i = 0; i < lt_safetensors_count(r->file); i++)
-        stored += lt_checkpoint_is_of_reducer(lt_safetensors_at(r->file, i)->name);
-    if (stored > s->taken)
+    for (size_t i = 0; i < lt_safetensors_count(reading->file); i++)
+        stored += lt_checkpoint_is_of_reducer(lt_safetensors_at(reading->file, i)->name);
+    if (stored > reducer->taken)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients, such as residuals, are dropped: this run "
                "compresses differently",
-               r->path, stored - s->taken);
-    if (s->missing)
+               reading->path, stored - reducer->taken);
+    if (reducer->missing)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients are missing: residuals start at zero",
-               r->path, s->missing);
-    if (s->regrouped)
+               reading->path, reducer->missing);
+    if (reducer->regrouped)
         lt_log(LT_LOG_WARN, "train", "%s: residuals of %d nodes are divided equally over %d nodes",
-               r->path, s->stored, s->nodes);
+               reading->path, reducer->stored, reducer->nodes);
 }

@@ -371,8 +371,10 @@ static void add_class(const scored *list, size_t count, double positives, rankin
     for (size_t i = 0; i < count;) {
         const float score = list[i].score;
         double equal = 0, equal_hits = 0;
-        for (; i < count && !(list[i].score < score); i++, equal++)
+        for (; i < count && !(list[i].score < score); i++) {
             equal_hits += list[i].is_positive;
+            equal++;
+        }
         pairs += (equal - equal_hits) * (hits + equal_hits / 2);
         hits += equal_hits;
         seen += equal;

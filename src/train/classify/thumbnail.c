@@ -34,7 +34,8 @@ static uint8_t *encode_bmp(const uint8_t *pixels, int channels, int side, size_t
     uint8_t *file = lt_alloc(*bytes, 1);
     if (!file)
         return NULL;
-    memcpy(file, "BM", 2);
+    file[0] = 'B';
+    file[1] = 'M';
     put_little_endian(file + 2, 4, (uint32_t)*bytes);
     put_little_endian(file + 10, 4, HEAD);
     put_little_endian(file + 14, 4, INFO);
@@ -56,15 +57,15 @@ static uint8_t *encode_bmp(const uint8_t *pixels, int channels, int side, size_t
 /* Encodes base64 (RFC 4648, section 4). */
 static char *encode_base64(char *to, const uint8_t *data, size_t bytes)
 {
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    enum { GROUP = 3, DIGIT_BITS = 6, LOW = 63 };
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    enum { GROUP = 3, DIGIT_BITS = 6, LOW = 63, PADDING = 64 };
     for (size_t i = 0; i < bytes; i += GROUP) {
         size_t left = bytes - i < GROUP ? bytes - i : GROUP;
         uint32_t group = (uint32_t)data[i] << 16;
         group |= left > 1 ? (uint32_t)data[i + 1] << BYTE : 0;
         group |= left > 2 ? data[i + 2] : 0;
         for (size_t k = 0; k <= GROUP; k++)
-            *to++ = k > left ? '=' : digit[group >> (DIGIT_BITS * (GROUP - k)) & LOW];
+            *to++ = digit[k > left ? PADDING : group >> (DIGIT_BITS * (GROUP - k)) & LOW];
     }
     *to = 0;
     return to;

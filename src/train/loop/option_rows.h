@@ -15,10 +15,12 @@
 #define MANY                 1e15
 
 /* Defines a function that returns the table of these rows for a struct. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): `type` declares, `rows` is a name */
 #define OPTION_TABLE(name, type, rows)                                 \
     lt_option_table name(type *o)                                      \
     {                                                                  \
         return (lt_option_table){rows, sizeof rows / sizeof *rows, o}; \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif

@@ -55,7 +55,7 @@ void lt_train_fill_metric_labels(const lt_task_ops *task, lt_task_labels *out)
     out->count = 0;
     out->label[out->count++] = (lt_metric_label){"train_loss", "train loss", NULL};
     out->label[out->count++] = (lt_metric_label){"val_loss", "| val loss", NULL};
-    for (int i = 0; i < task->metrics; i++) {
+    for (ptrdiff_t i = 0; i < task->metrics; i++) {
         const lt_task_metric *m = &task->metric[i];
         char *train = out->name[2 * i], *val = out->name[2 * i + 1];
         snprintf(train, LT_CHECKPOINT_NAME, "train_%s", m->name);

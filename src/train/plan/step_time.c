@@ -138,7 +138,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
 {
     factors f = {1, 1};
     double x[2], *a = lt_alloc((runs->count + 2) * 3, sizeof *a);
-    int rows = 0;
+    ptrdiff_t rows = 0;
     if (!a)
         return f;
     double *y = a + (runs->count + 2) * 2;
@@ -153,7 +153,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
         a[2 * rows + j] = prior;
         y[rows++] = prior;
     }
-    if (!lt_nnls(x, NULL, a, rows, 2, y) && x[0] > 0 && x[1] > 0)
+    if (!lt_nnls(x, NULL, a, (int)rows, 2, y) && x[0] > 0 && x[1] > 0)
         f = (factors){x[0], x[1]};
     lt_free(a);
     return f;

@@ -80,7 +80,7 @@ static bool fit_steps_of_batch(const plan_runs *runs, const plan_config *c, cons
                                double *x)
 {
     double *a = lt_alloc((size_t)b->count * 3, sizeof *a);
-    int row = 0;
+    ptrdiff_t row = 0;
     if (!a)
         return false;
     double *y = a + (size_t)b->count * 2;
@@ -91,7 +91,7 @@ static bool fit_steps_of_batch(const plan_runs *runs, const plan_config *c, cons
         a[2 * row + 1] = 1 / ((double)run->config.batch * run->reached);
         y[row++] = 1;
     }
-    const bool ok = !lt_nnls(x, NULL, a, row, 2, y);
+    const bool ok = !lt_nnls(x, NULL, a, (int)row, 2, y);
     lt_free(a);
     return ok && x[0] + x[1] > 0;
 }

@@ -89,7 +89,8 @@ bool lt_trainer_update_bn_config(const lt_trainer *t, lt_data_parallel *dp, lt_u
     if (lt_device_is_reproducible(t->model.device)) { /* all ranks run all batches */
         out->loader.max_batches *= out->loader.size;
         out->loader.rank = 0;
-        out->loader.size = out->loader.grad_accum = 1;
+        out->loader.size = 1;
+        out->loader.grad_accum = 1;
     }
     if (batches < out->loader.max_batches)
         out->loader.max_batches = batches;

@@ -402,12 +402,10 @@ int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *fami
     w = (training){0};
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_parse(t, family, program, NULL, argc, argv);
-    if (st) {
-        (void)print_error(t, code);
-    } else if (lt_options_requested(t->line.options) != LT_OPTIONS_RUN) {
+    if (!st && lt_options_requested(t->line.options) != LT_OPTIONS_RUN) {
         st = lt_options_print_request(t->line.options, stdout);
         code = st ? print_error(t, EXIT_ERROR) : EXIT_DONE;
-    } else if (lt_trainer_check(t) || open_hooks(&w, hooks)) {
+    } else if (st || lt_trainer_check(t) || open_hooks(&w, hooks)) {
         (void)print_error(t, code);
     } else {
         st = work_and_finish_profile(&w);

@@ -64,12 +64,12 @@ static void order_dimensions(strided_copy *w, const lt_view *x, const lt_view *y
 static void copy_strided(const strided_copy *w, const char *from, int64_t x, char *to, int64_t y,
                          int64_t count)
 {
-#define MOVE(in, out, expression)                           \
-    do {                                                    \
-        const in *a = (const in *)(const void *)from;       \
-        out *b = (out *)(void *)to;                         \
-        for (int64_t i = 0; i < count; i++, a += x, b += y) \
-            *b = expression;                                \
+#define MOVE(in, out, expression)                                            \
+    do {                                                                     \
+        const in *a = (const in *)(const void *)from;                        \
+        out *b = (out *)(void *)to; /* NOLINT(bugprone-macro-parentheses) */ \
+        for (int64_t i = 0; i < count; i++, a += x, b += y)                  \
+            *b = expression;                                                 \
     } while (0)
     switch (w->element_copy) {
     case SAME_8:

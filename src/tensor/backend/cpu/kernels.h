@@ -288,10 +288,10 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
     X(bool, add_inverse, (const lt_inverse_term *term))                                        \
     X(bool, add_inverse_f64, (const lt_inverse_term *term))                                    \
     X(bool, add_inverse_wide, (const lt_inverse_term *term))
-
+/* NOLINTBEGIN(bugprone-macro-parentheses): `name` and `parameters` declare */
 #define LT_CPU_KERNEL(result, name, parameters)              result(*name) parameters;
 #define LT_CPU_STORAGE_KERNEL(result, name, parameters, ...) result(*name) parameters;
-typedef struct lt_cpu_kernels {
+typedef struct lt_cpu_kernels { /* NOLINTEND(bugprone-macro-parentheses) */
     struct {
         LT_CPU_KERNELS_OF_STORAGE(LT_CPU_STORAGE_KERNEL)
     } of[LT_STORES];

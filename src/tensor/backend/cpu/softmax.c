@@ -84,7 +84,7 @@ static lt_status run_rows(lt_cpu *cpu, job *j, lt_range_fn *rows)
     j->count = j->out->shape.dim[1];
     j->work =
         lt_cpu_scratch(cpu, LT_CPU_PARTIAL,
-                       (size_t)(lt_parallel_threads() * WORK_ROWS * j->count) * sizeof(float));
+                       (size_t)(lt_parallel_threads() * (j->count * WORK_ROWS)) * sizeof(float));
     if (!j->work)
         return LT_E_NOMEM;
     lt_parallel_range(j->out->shape.dim[0], 1, rows, j);

@@ -31,6 +31,7 @@ LT_HD int64_t lt_rows_offset(const lt_rows *rows, int64_t row, int64_t channel)
 LT_HD int lt_row_lanes(int64_t channels, int width)
 {
     int lanes = 1;
+    /* NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result): at most 32 times 16 */
     while (lanes < 32 && lanes * width < channels)
         lanes *= 2;
     return lanes;

@@ -30,6 +30,7 @@ void lt_iter_logical_order(lt_iter *iter, const lt_view *const *view, int operan
 /* Returns the order of dimensions that lt_iter_memory_order() uses for this first view, outermost first. Iterators over
  * several lists of views of one shape, built in the same order, number elements equally. */
 void lt_iter_sort_dims(const lt_view *first, int order[LT_MAX_DIMS]);
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 void lt_iter_given_order(lt_iter *iter, const lt_view *const *view, int operands,
                          const int order[LT_MAX_DIMS]);
 

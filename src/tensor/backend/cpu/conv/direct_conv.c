@@ -67,7 +67,7 @@ static int64_t round_up_to_cache_line(int64_t bytes)
 int64_t lt_direct_conv_block_pixels(const lt_direct_conv *c)
 {
     const int64_t pixel = c->from->shape.dim[1] * (int64_t)lt_dtype_size(c->from->dtype);
-    const int64_t area = c->config->stride_h * c->config->stride_w;
+    const int64_t area = (int64_t)c->config->stride_h * c->config->stride_w;
     const int64_t reads = c->backward ? lt_cpu_max(pixel / area, 1) : pixel * area;
     return lt_cpu_max(MIN_PIXELS, lt_cpu_min(MAX_PIXELS, BLOCK_BYTES / reads / 8 * 8));
 }

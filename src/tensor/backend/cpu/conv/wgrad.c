@@ -67,8 +67,8 @@ typedef struct prefetch {
 
 /* A thread's packed block of pixels. */
 typedef struct workspace {
-    _Alignas(64) char dy[(LT_WGRAD_ROWS + MAX_TILE_ROWS) * LT_WGRAD_BLOCK * sizeof(float)];
-    char x[LT_WGRAD_COLUMNS * LT_WGRAD_BLOCK * sizeof(float)];
+    _Alignas(64) char dy[sizeof(float) * (LT_WGRAD_ROWS + MAX_TILE_ROWS) * LT_WGRAD_BLOCK];
+    char x[sizeof(float) * LT_WGRAD_COLUMNS * LT_WGRAD_BLOCK];
     float edge[MAX_TILE_ROWS * LT_WGRAD_COLUMNS];
     int64_t dy_at[LT_WGRAD_BLOCK], positions[2][LT_WGRAD_BLOCK];
     int64_t *at, *next_at; /* element offsets in x of this and the next tap's (or block's) pixels */

@@ -267,7 +267,7 @@ static void run_groups_per_core(void *context, int64_t begin, int64_t end, int64
     (void)chunk;
     job group_job = *(const job *)context;
     const int64_t most = group_job.count, tasks = lt_cpu_ceil_div(group_job.cols, group_job.width);
-    group_job.v += lt_parallel_index() * POINTS * group_job.v_step;
+    group_job.v += lt_parallel_index() * (POINTS * group_job.v_step);
     for (int64_t i = begin; i < end; i++) {
         group_job.begin = i * most;
         group_job.count = lt_cpu_min(most, group_job.tiles.count - group_job.begin);
@@ -340,7 +340,7 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_direct_conv *c)
     j.v_step =
         (j.count + FEW) * j.depth + PAD; /* the last micro-kernel tile may read past the end */
     j.u_step = j.depth * j.cols + PAD;
-    j.w_size = TAPS * LANES * cpu->kernels->tile_cols;
+    j.w_size = (int64_t)TAPS * LANES * cpu->kernels->tile_cols;
     const int64_t floats =
         POINTS * (copies * j.v_step + j.u_step) + threads * (j.m_size + j.w_size) + j.depth;
     j.v = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.v);
@@ -407,7 +407,7 @@ static void add_products(void *context, int64_t begin, int64_t end, int64_t chun
     (void)chunk;
     const grad_job *j = context;
     const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
-    lt_tile_save save = {.alpha = 1, .beta = j->begin > 0, .cols = cols, .step = j->cols};
+    lt_tile_save save = {.alpha = 1, .beta = j->begin > 0 ? 1 : 0, .cols = cols, .step = j->cols};
     const int64_t most = rows_per_task(j->kernels), tasks = lt_cpu_ceil_div(j->rows, most);
     for (int64_t i = begin; i < end; i++) {
         const int64_t point = i / tasks, first = i % tasks * most;

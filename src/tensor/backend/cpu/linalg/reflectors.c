@@ -16,7 +16,8 @@ static const double nothing = 1e-30;
 /* Workspace: 2 BLOCK rows, 3 matrices, and memory for products. */
 int64_t lt_reflectors_workspace_size(int64_t size)
 {
-    return 3 * BLOCK * (size + 16) + 2 * BLOCK * BLOCK + lt_cpu_multiply_workspace();
+    const int64_t block = BLOCK;
+    return block * (3 * (size + 16) + 2 * block) + lt_cpu_multiply_workspace();
 }
 
 float lt_reflectors_make(const lt_cpu_kernels *kernels, float *x, int64_t first, int64_t n,

@@ -110,7 +110,7 @@ static void update_trailing(const panel *p)
     const int64_t rest = t->size - p->end;
     memcpy(panel_v_row(p, 2 * (int64_t)PANEL), panel_v_row(p, 0),
            (size_t)(PANEL * t->step) * sizeof *p->rows);
-    const lt_axis lane = lt_axis_1d(rest, 1), step = lt_axis_1d(2 * PANEL, t->step);
+    const lt_axis lane = lt_axis_1d(rest, 1), step = lt_axis_1d(2 * (int64_t)PANEL, t->step);
     const lt_product all = {.a = {panel_v_row(p, 0) + p->end, lane, step},
                             .b = {panel_w_row(p, 0) + p->end, lane, step},
                             .y = t->a + p->end * (t->step + 1),
@@ -118,7 +118,7 @@ static void update_trailing(const panel *p)
                             .col = lane,
                             .rows = rest,
                             .cols = rest,
-                            .depth = 2 * PANEL,
+                            .depth = 2 * (int64_t)PANEL,
                             .alpha = -1,
                             .beta = 1,
                             .symmetric = true,

@@ -49,6 +49,7 @@ void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx);
 /* sum and sum of squares over n, h, w. */
 void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares);
 /* y = sum or maximum of x over the dimensions where y's size is smaller. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 void lt_dnn_reduce(lt_dnn_graph *g, cudnnReduceTensorOp_t op, int x, int y);
 /* y[..] = a[..] b[..], of matrices in the last two dimensions; heads of b are repeated for those of a. */
 void lt_dnn_matmul(lt_dnn_graph *g, int a, int b, int y);

@@ -85,6 +85,7 @@ typedef struct lt_leaf_work {
     int *info;
 } lt_leaf_work;
 /* Inverts all lists together, all of doubles or all of floats, the largest n first, after lt_term_begin(). */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 lt_status lt_inverses_run(const lt_inverses *list, int lists, const lt_leaf_work *work);
 
 /* One diagonal block of each matrix of a list; and those of several lists, padded to equal squares. */

@@ -371,6 +371,7 @@ static int choose_tile_count(const call *k, const lt_unfolding *f, lt_dtype dtyp
     int cuts = MOST;
     if (f->rest < (tf32 ? LONG_OF_TF32 : LONG))
         return 1;
+    /* NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result) */
     while (cuts > 1 && (f->n % (cuts * ALIGNED) || f->n / cuts < SIDE))
         cuts--;
     return cuts;
