@@ -138,8 +138,13 @@ static lt_status read_evaluations(run_metrics *out, const char *path)
     static const char own[] = "metrics.jsonl";
     char evaluations[PATH];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    snprintf(evaluations, sizeof evaluations, "%.*smetrics-eval.jsonl", (int)(name - path), path);
-    if (strcmp(name, own) != 0 || access(evaluations, F_OK))
+    if (strcmp(name, own) != 0)
+        return LT_OK;
+    snprintf(evaluations, sizeof evaluations, "metrics-eval.jsonl");
+    if (slash)
+        snprintf(evaluations, sizeof evaluations, "%.*s/metrics-eval.jsonl", (int)(slash - path),
+                 path);
+    if (access(evaluations, F_OK))
         return LT_OK;
     LT_TRY(read_file(out, evaluations));
     run_series *const evaluated[] = {&out->val_loss, &out->val_top1, &out->val_top5,
