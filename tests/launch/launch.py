@@ -460,6 +460,8 @@ def texts_that_are_refused(cwd):
     fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
     fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")
     fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")
+    works(launch(cwd, text(cwd, "[a]\ncommand = touch\n  one\n  two\n")))
+    assert os.path.exists(os.path.join(cwd, "one")) and os.path.exists(os.path.join(cwd, "two")), os.listdir(cwd)
     if FOLDER != "none":
         fails(launch(cwd, text(cwd, "[a]\nentry = {FOLDER}/producers.so:nothing\n")), "has no function nothing")
         uneven = gang.replace("ranks = 4", "ranks = 2").replace("command = true", "entry = {FOLDER}/producers.so:consume")
