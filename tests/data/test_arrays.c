@@ -125,7 +125,8 @@ static void check_set(void **state)
         assert_int_equal(read_epoch(l, s->shape, again), COUNT);
         assert_memory_equal(again, index[epoch], sizeof again);
     }
-    assert_true(lt_loader_statistics(l).cache_hits >= COUNT); /* also prefetched samples */
+    /* Each thread may read one before another has put it there; prefetched samples count too. */
+    assert_true(lt_loader_statistics(l).cache_hits >= COUNT - s->threads);
     lt_loader_free(&l);
     lt_dataset_free(&d);
 }
