@@ -2,7 +2,6 @@
 
     class Net(lather.nn.Module):
         def __init__(self):
-            super().__init__()
             self.body = lather.nn.Sequential(lather.nn.Linear(784, 64), lather.relu, lather.nn.Linear(64, 10))
         def forward(self, x):
             return self.body(x)
@@ -37,9 +36,7 @@ def _pair(value):
 class Module:
     """A part of a model. A subclass defines forward(); calling the module runs it."""
 
-    def __init__(self):
-        self.training = True
-        self._buffers = []
+    training, _buffers = True, ()
 
     def __call__(self, *inputs, **named):
         return self.forward(*inputs, **named)
@@ -50,7 +47,7 @@ class Module:
     def buffer(self, name, value):
         """Makes a tensor that is saved with the parameters, and not updated by optimizers, the attribute of that name."""
         setattr(self, name, value)
-        self._buffers.append(name)
+        self._buffers = (*self._buffers, name)
 
     def children(self):
         """(name, module) of each submodule, in the order of assignment; of a list of modules, those of its elements."""
@@ -134,7 +131,6 @@ class Sequential(Module):
     """Applies modules and functions one after another."""
 
     def __init__(self, *steps):
-        super().__init__()
         self.steps = list(steps)
 
     def children(self):
@@ -150,7 +146,6 @@ class Linear(Module):
     """x [..,inputs] -> [..,outputs]: x times the transpose of weight [outputs,inputs], plus bias."""
 
     def __init__(self, inputs, outputs, bias=True):
-        super().__init__()
         self.weight = _uniform((outputs, inputs), inputs)
         self.bias = _uniform((outputs,), inputs) if bias else None
 
@@ -162,7 +157,6 @@ class Conv2d(Module):
     """x [N,inputs,H,W] -> [N,outputs,P,Q]; kernel, stride, padding and dilation are numbers, or pairs of height and width."""
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True):
-        super().__init__()
         (r, s), (u, v), (p, q), (d, e) = map(_pair, (kernel, stride, padding, dilation))
         if inputs % groups or outputs % groups:
             raise ValueError(f"lather: Conv2d: {inputs} inputs and {outputs} outputs are not divisible by {groups} groups")
@@ -179,7 +173,6 @@ class BatchNorm2d(Module):
     """Normalises each channel of x [N,C,H,W]; names of its tensors as in PyTorch."""
 
     def __init__(self, channels, eps=1e-5, momentum=0.1):
-        super().__init__()
         self.weight = zeros(channels).fill_(1).requires_grad_()
         self.bias = zeros(channels, requires_grad=True)
         self.buffer("running_mean", zeros(channels))
@@ -194,7 +187,6 @@ class LayerNorm(Module):
     """Normalises the last dimension, of this size."""
 
     def __init__(self, size, eps=1e-5):
-        super().__init__()
         self.weight = zeros(size).fill_(1).requires_grad_()
         self.bias = zeros(size, requires_grad=True)
         self._eps = eps
@@ -207,7 +199,6 @@ class Embedding(Module):
     """Rows of a table [count,size], by i32 ids; begins with normal values, as in PyTorch."""
 
     def __init__(self, count, size):
-        super().__init__()
         self.weight = zeros(count, size, requires_grad=True)
         _thread.drawn += 1
         param = struct("lt_param")(name=b"layer%d" % _thread.drawn, value=self.weight._address)
@@ -221,7 +212,6 @@ class Dropout(Module):
     """Zeroes elements with probability p in training."""
 
     def __init__(self, p=0.5):
-        super().__init__()
         if not 0 <= p < 1:
             raise ValueError(f"lather: Dropout: p is {p}, not within [0,1)")
         self.p = p
