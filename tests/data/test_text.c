@@ -154,9 +154,9 @@ static void check_division(void **state)
         free(text[0]);
         free(text[1]);
     }
-    char many[400] = "";
+    char many[480] = "";
     for (int i = 0; i < 20; i++)
-        snprintf(many + strlen(many), 16, "doc%02d\n\n", i);
+        snprintf(many + strlen(many), 24, "doc%02d\n\n", i);
     write_file(folder, "one.txt", many, strlen(many));
     const lt_tokens_config c = {
         .length = LENGTH, .documents = LT_DOCUMENTS_BLANK_LINES, .val_fraction = 0.25};

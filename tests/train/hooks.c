@@ -301,7 +301,7 @@ static void test_rejects(void **state)
     (void)state;
     static double value;
     static lt_train_number many[LT_CHECKPOINT_NUMBERS + 1];
-    static char name[LT_MAX_HOOKS][8];
+    static char name[LT_MAX_HOOKS][16];
     static lt_train_hooks full[LT_MAX_HOOKS];
     const lt_train_number twice[] = {{"a", &value}, {"a", &value}}, unset[] = {{"a", NULL}};
     lt_hooks list = {0};
@@ -311,7 +311,7 @@ static void test_rejects(void **state)
     assert_fails(lt_hooks_add(&list, &(lt_train_hooks){"a", .number = unset, .numbers = 1}),
                  LT_E_ARG, "value");
     for (size_t i = 0; i < COUNT_OF(many); i++) {
-        static char names[COUNT_OF(many)][8];
+        static char names[COUNT_OF(many)][24];
         snprintf(names[i], sizeof names[i], "n%zu", i);
         many[i] = (lt_train_number){names[i], &value};
     }
