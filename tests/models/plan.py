@@ -180,8 +180,14 @@ def a_global_batch_is_kept(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--global-batch", "5", says="--global-batch 5: the ranks have 16 together")
 
 
+def needs_plain_memory():
+    if "LATHER_SANITIZED" in os.environ:
+        raise Skip("sanitizers take memory and time")
+
+
 def weights_and_optimizers_take_the_memory_that_was_predicted(cwd):
     """SGD's momentum and AdamW's two moments."""
+    needs_plain_memory()
     from plan_memory import memory, must_fail  # it imports this file
     words, overhead = [*DATA, "--hidden", "8192", "--batch-size", "8"], 44 << 20  # no convolutions
     said, real = memory(cwd, *words, batches=(8,), optims=["sgd", "adamw"], overhead=overhead)
@@ -730,6 +736,7 @@ def compressed_state_is_counted_as_a_run_counts_it(cwd):
 
 def other_processes_train_while_a_profile_is_measured(cwd):
     """Two more processes of the program train, and end with it."""
+    needs_plain_memory()
     p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--profile-seconds", "0.2", "--step-profile", "own.json"],
                          cwd=cwd, stdout=subprocess.PIPE, text=True)
     seen = {}
