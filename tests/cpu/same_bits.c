@@ -356,7 +356,7 @@ static void fill_inputs(int kind, lt_cpu_store s)
         uint32_t u = random_of(kind);
         if (s == LT_STORE_BF16)
             u = (u & 0xFFFF0000) | random_of(kind) >> 16;
-        memcpy(&fresh[0][i], &u, sizeof u);
+        memcpy((char *)fresh + i * sizeof u, &u, sizeof u);
     }
 }
 

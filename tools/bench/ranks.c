@@ -56,6 +56,16 @@ static lt_status play_process(const bench_common *c, player *p, const lt_device_
     return st;
 }
 
+/* Gives each player its communicator, also if the link is refused. */
+static lt_status take_comms(player *p, lt_comm *const *comm, int count, const char *link)
+{
+    for (int r = 0; r < count; r++)
+        p[r].comm = comm[r];
+    for (int r = 0; r < count; r++)
+        LT_TRY(set_link(link, comm[r]));
+    return LT_OK;
+}
+
 static lt_status play_threads(const bench_common *c, player *p, const lt_device_config *config)
 {
     const int count = (int)c->ranks;
@@ -69,10 +79,8 @@ static lt_status play_threads(const bench_common *c, player *p, const lt_device_
     }
     if (!st)
         st = lt_comm_open_threads(comm, device, count);
-    for (int r = 0; r < count && !st; r++) {
-        p[r].comm = comm[r];
-        st = set_link(c->link, comm[r]);
-    }
+    if (!st)
+        st = take_comms(p, comm, count, c->link);
     for (int r = 0; r < count && !st; r++)
         if (pthread_create(&p[r].thread, NULL, play, &p[r]))
             abort();
