@@ -258,10 +258,11 @@ const lt_shard_ops lt_flat_ops = {
 
 /* --- Two levels --- */
 
-/* Orders the segments by local rank, then node, and adds up the elements of each local rank. */
-static void lay_out_by_local_rank(lt_shard *s, const lt_nodes *nodes, int64_t *local_elements)
+/* Orders the segments by local rank, then node, and counts the elements of both levels. Returns the offset of this
+ * rank's peers' segments. */
+static int64_t lay_out_by_local_rank(lt_shard *s, const lt_nodes *nodes, const levels *l)
 {
-    int64_t at = 0;
+    int64_t at = 0, own = 0;
     for (size_t i = 0; i < s->count; i++)
         s->part[i].at -= s->begin[s->part[i].owner];
     for (int local = 0; local < nodes->ranks_per_node; local++) {
@@ -272,11 +273,15 @@ static void lay_out_by_local_rank(lt_shard *s, const lt_nodes *nodes, int64_t *l
                 r++;
             s->begin[r] = at;
             at += s->elements[r];
+            if (local == nodes->local)
+                l->peer_elements[node] = s->elements[r];
         }
-        local_elements[local] = at - first;
+        l->local_elements[local] = at - first;
+        own = local == nodes->local ? first : own;
     }
     for (size_t i = 0; i < s->count; i++)
         s->part[i].at += s->begin[s->part[i].owner];
+    return own;
 }
 
 static lt_status open_levels(lt_optim *o, levels *l, const lt_nodes *nodes)
@@ -287,14 +292,7 @@ static lt_status open_levels(lt_optim *o, levels *l, const lt_nodes *nodes)
     LT_TRY(LT_ALLOC(&l->peer_elements, nodes->count));
     LT_TRY(LT_ALLOC(&l->local_elements, nodes->ranks_per_node));
     LT_TRY(lt_tensor_materialize(whole));
-    lay_out_by_local_rank(s, nodes, l->local_elements);
-    int64_t first = 0;
-    for (int local = 0; local < nodes->local; local++)
-        first += l->local_elements[local];
-    for (int node = 0, r = 0, at = 0; node < nodes->count; node++, at = 0)
-        for (r = 0; r < s->ranks; r++)
-            if (nodes->of[r] == node && at++ == nodes->local)
-                l->peer_elements[node] = s->elements[r];
+    const int64_t first = lay_out_by_local_rank(s, nodes, l);
     char *data = lt_tensor_view(whole).data;
     return lt_tensor_new_borrowed(&l->portion, o->device, lt_tensor_dtype(whole),
                                   LT_SHAPE(l->local_elements[nodes->local]), LT_FORMAT_CONTIGUOUS,
