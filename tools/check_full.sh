@@ -362,6 +362,7 @@ both_onednn()
         rm -rf "$prefix"
         return
     }
+    chmod 755 "$prefix" # for tests that run programs as another user
     rm -rf "$work/dnnl3"
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
         rows "suites with oneDNN 3" "$work/dnnl3" --no-suite full --suite tensor --suite nn --suite models --suite conform &&
@@ -449,10 +450,15 @@ python_wheel()
 # Built, installed in a fresh root, tried, removed.
 debian_packages()
 {
-    if [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null && command -v lintian >/dev/null; then
+    if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
+        skip "installing in a fresh root" "not root, or debootstrap is missing"
+        return
+    fi
+    row "from source and as a wheel" tests/packages/source.sh
+    if command -v lintian >/dev/null; then
         row "Debian packages" tests/packages/debian.sh
     else
-        skip "Debian packages" "not root, or lintian or debootstrap is missing"
+        skip "Debian packages" "lintian is missing"
     fi
 }
 
