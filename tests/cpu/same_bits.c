@@ -394,8 +394,8 @@ static bool agree(const kernel *of, const lt_cpu_kernels *set, const lt_cpu_kern
         run(of, set, trial);
         for (size_t i = 0; i < sizeof want / 4; i++) {
             uint32_t x, y;
-            memcpy(&x, &arena[0][i], sizeof x);
-            memcpy(&y, &want[0][i], sizeof y);
+            memcpy(&x, (const char *)arena + i * sizeof x, sizeof x);
+            memcpy(&y, (const char *)want + i * sizeof y, sizeof y);
             if (is_same(x, y, of->store))
                 continue;
             print_message("%s, %s, trial %d: buffer %zu, word %zu: %08x, want %08x\n", of->name,
