@@ -20,20 +20,26 @@ import lather.torch
 WIDTH = 512
 LAYER = [(3 * WIDTH, WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,), (4 * WIDTH, WIDTH), (4 * WIDTH,), (WIDTH, 4 * WIDTH), (WIDTH,), (WIDTH,), (WIDTH,)]
 SMALL = [(64, 48), (32, 16, 3, 3), (100, 70)]
+MATRICES = [s for s in LAYER if len(s) == 2]
 SHAMPOO = {"lr": 0.01, "betas": (0.9, 0.999), "epsilon": 1e-8, "weight_decay": 1e-2, "max_preconditioner_dim": 1024, "use_bias_correction": True}
 
 
-def meta(checkout, frequency):
+def meta(checkout, frequency, soap=False):
     sys.path.insert(0, checkout)
     logging.disable(logging.CRITICAL)
     import distributed_shampoo as ds
-    return lambda p: ds.DistributedShampoo(p, **SHAMPOO, precondition_frequency=frequency, start_preconditioning_step=frequency,
-                                           grafting_config=ds.AdamPreconditionerConfig(beta2=0.999, epsilon=1e-8))
+    kind = ({"preconditioner_config": ds.DefaultEigenvalueCorrectedShampooConfig} if soap else
+            {"grafting_config": ds.AdamPreconditionerConfig(beta2=0.999, epsilon=1e-8)})
+    return lambda p: ds.DistributedShampoo(p, **SHAMPOO, precondition_frequency=frequency, start_preconditioning_step=frequency, **kind)
 
 
-def ours(frequency):
-    return lambda p: lather.torch.Shampoo(p, **SHAMPOO, precondition_frequency=frequency, start_preconditioning_step=frequency, grafting="adam",
-                                          grafting_beta2=0.999, grafting_epsilon=1e-8)
+def ours(frequency, soap=False):
+    kind = {"preconditioner": "eigenvalue_corrected"} if soap else {"grafting": "adam", "grafting_beta2": 0.999, "grafting_epsilon": 1e-8}
+    return lambda p: lather.torch.Shampoo(p, **SHAMPOO, precondition_frequency=frequency, start_preconditioning_step=frequency, **kind)
+
+
+def muon(**settings):
+    return lambda p: lather.torch.Muon(p, lr=1e-3, **settings)
 
 
 def rows(checkout):
@@ -42,9 +48,11 @@ def rows(checkout):
     yield "AdamW, torch.optim", lambda p: optim.AdamW(p, lr=1e-3), lambda p: here.AdamW(p, lr=1e-3), 1
     yield "AdamW, torch.optim fused", lambda p: optim.AdamW(p, lr=1e-3, fused=True), lambda p: here.AdamW(p, lr=1e-3), 1
     yield "SGD with momentum, torch.optim", lambda p: optim.SGD(p, lr=0.1, momentum=0.9), lambda p: here.SGD(p, lr=0.1, momentum=0.9), 1
-    if checkout:
-        yield "Shampoo, Meta's, between refreshes", meta(checkout, 10), ours(10), 10
-        yield "Shampoo, Meta's, a refresh in each step", meta(checkout, 1), ours(1), 0
+    yield "Muon, torch.optim, in bf16; ours in f32", lambda p: optim.Muon(p, lr=1e-3), muon(), 1
+    yield "Muon, torch.optim, both in bf16", lambda p: optim.Muon(p, lr=1e-3), muon(bf16_orthogonalization=True), 1
+    for title, soap in (("Shampoo", False), ("SOAP", True)) if checkout else ():
+        yield f"{title}, Meta's, between refreshes", meta(checkout, 10, soap), ours(10, soap), 10
+        yield f"{title}, Meta's, a refresh in each step", meta(checkout, 1, soap), ours(1, soap), 0
 
 
 class Side:
@@ -66,8 +74,8 @@ class Side:
         return time.process_time() - start
 
 
-def difference(theirs, here):
-    a, b = Side(theirs, SMALL), Side(here, SMALL)
+def difference(theirs, here, shapes):
+    a, b = Side(theirs, shapes), Side(here, shapes)
     for _ in range(10):
         a.step()
         b.step()
@@ -86,13 +94,15 @@ def main():
     torch.set_num_threads(a.threads)
     print("| optimizer | theirs, ms | Lather, ms | ratio | difference |\n| --- | --: | --: | --: | --: |")
     for name, theirs, here, warm in rows(a.checkout):
-        sides = [Side(make, LAYER * a.layers) for make in (theirs, here)]
+        only_matrices = name.startswith("Muon")
+        sides = [Side(make, (MATRICES if only_matrices else LAYER) * a.layers) for make in (theirs, here)]
         for side in sides:
             for _ in range(warm):
                 side.step()
         found = [[side.step() for side in sides] for _ in range(a.rounds)]
         x, y = (1e3 * statistics.median(pair[i] for pair in found) for i in (0, 1))
-        print(f"| {name} | {x:.1f} | {y:.1f} | **{x / y:.1f}x** | {difference(theirs, here):.0e} |", flush=True)
+        print(f"| {name} | {x:.1f} | {y:.1f} | **{x / y:.1f}x** | {difference(theirs, here, SMALL[::2] if only_matrices else SMALL):.0e} |",
+              flush=True)
 
 
 main()

@@ -19,6 +19,8 @@ typedef struct lt_orthogonalization {
     int iterations;             /**< number of iterations, 1 to 20; 0: 5 */
     double coefficients[3];     /**< a, b, c of NEWTON_SCHULZ; all 0: 3.4445, -4.7750, 2.0315 */
     bool scale_by_nuclear_norm; /**< with SVD: times the sum of X's singular values */
+    bool
+        bf16; /**< iterations multiply matrices rounded to bf16, and sum products in the master dtype */
 } lt_orthogonalization;
 
 #endif

@@ -274,6 +274,20 @@ class Optimizers(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             loss.backward()
 
+    def test_muon_in_bf16_is_pytorchs(self):
+        shapes, rng = [(64, 48), (100, 70), (48, 64)], torch.Generator().manual_seed(0)
+        start = [torch.randn(*s, generator=rng) for s in shapes]
+        a, b = ([p.clone().requires_grad_() for p in start] for _ in range(2))
+        one, two = torch.optim.Muon(a, lr=0.01), lather.torch.Muon(b, lr=0.01, bf16_orthogonalization=True)
+        for _ in range(5):
+            for p, q in zip(a, b):
+                p.grad = torch.randn(p.shape, generator=rng)
+                q.grad = p.grad.clone()
+            one.step()
+            two.step()
+        update = max((p - q).abs().max().item() for p, q in zip(a, start))
+        self.assertLess(largest_difference(a, b), 0.02 * update)
+
     def test_parameters_by_name_choose_muons_rule(self):
         net = model()
         optimizer = lather.torch.Muon(net.named_parameters(), lr=0.01)

@@ -289,7 +289,8 @@ static lt_status allocate_workspace(muon *m)
     if (m->config.moment)
         LT_TRY(lt_second_moment_open(&m->moment, device, outputs));
     if (elements)
-        LT_TRY(lt_orthogonal_open(&m->orthogonal, &m->base, m->count, elements));
+        LT_TRY(lt_orthogonal_open(&m->orthogonal, &m->base, &m->config.orthogonalization, m->count,
+                                  elements, elements));
     m->ready = true;
     return LT_OK;
 }

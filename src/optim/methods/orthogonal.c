@@ -6,7 +6,8 @@
  *   X = X / |X|
  *   A = X X^T,  B = b A + c A A + a I,  X = B X      repeated, on the smaller dimension
  *
- * |X| has 1e-16 added where Jordan has 1e-7, as gradients may be small. Products use the master dtype. */
+ * |X| has 1e-16 added where Jordan has 1e-7, as gradients may be small. Products are of the master dtype, or of bf16
+ * (orthogonal_bf16.c). */
 
 #include "orthogonal.h"
 
@@ -40,7 +41,7 @@ int lt_orthogonal_iterations(const lt_orthogonalization *how)
 
 bool lt_orthogonal_result_is_in_y(const lt_orthogonalization *how)
 {
-    return how->method != LT_ORTHOGONAL_SVD && lt_orthogonal_iterations(how) % 2;
+    return how->method != LT_ORTHOGONAL_SVD && !how->bf16 && lt_orthogonal_iterations(how) % 2;
 }
 
 static bool has_custom_coefficients(const lt_orthogonalization *how)
@@ -76,7 +77,8 @@ static lt_status measure_norms(lt_orthogonal *o, const lt_optim *optim, size_t c
     return be->frobenius(ctx, o->view, count, &out);
 }
 
-lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t matrices,
+lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim,
+                             const lt_orthogonalization *how, size_t matrices, int64_t elements,
                              int64_t squares)
 {
     lt_device *device = optim->device;
@@ -93,12 +95,15 @@ lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t mat
     LT_TRY(lt_tensor_new(&o->one, device, master, LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(o->one, 1));
     LT_TRY(lt_tensor_new(&o->norms, device, LT_F64, LT_SHAPE((int64_t)matrices + 1)));
+    if (how->bf16)
+        LT_TRY(lt_orthogonal_bf16_open(&o->bf16, device, matrices, elements, squares));
     o->view[0] = lt_tensor_view(o->one);
     return measure_norms(o, optim, 1, matrices);
 }
 
 void lt_orthogonal_close(lt_orthogonal *o)
 {
+    lt_orthogonal_bf16_close(&o->bf16);
     lt_tensor_free(&o->a);
     lt_tensor_free(&o->b);
     lt_tensor_free(&o->norms);
@@ -171,12 +176,14 @@ static lt_status compute_gram_matrices(lt_orthogonal *o, const lt_optim *optim,
     return be->gram(ctx, o->gram, count, optim->scalars);
 }
 
-static lt_status copy_gram_matrices(lt_orthogonal *o, const lt_optim *optim,
-                                    const lt_orthogonal_job *job, size_t count)
+/* B = alpha A + beta B */
+static lt_status add_gram_matrices(lt_orthogonal *o, const lt_optim *optim, double alpha,
+                                   double beta, const lt_orthogonal_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         o->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
-                                 .alpha = 1,
+                                 .alpha = alpha,
+                                 .beta = beta,
                                  .a = square_matrix_view(o, o->a, job, i),
                                  .y = square_matrix_view(o, o->b, job, i)};
     return lt_optim_run_vec_jobs(optim, o->vec, count);
@@ -214,6 +221,25 @@ static lt_status multiply_and_swap(lt_orthogonal *o, const lt_optim *optim, lt_o
     return be->mode_product(ctx, o->product, count, optim->scalars);
 }
 
+static lt_status iterate(lt_orthogonal *o, const lt_optim *optim, const double c[3],
+                         lt_orthogonal_job *job, size_t count)
+{
+    LT_TRY(compute_gram_matrices(o, optim, NULL, job, count));
+    LT_TRY(add_gram_matrices(o, optim, 1, 0, job, count));
+    LT_TRY(compute_gram_matrices(o, optim, c, job, count));
+    LT_TRY(add_identity(o, optim, c[0], job, count));
+    return multiply_and_swap(o, optim, job, count);
+}
+
+static lt_status iterate_in_bf16(lt_orthogonal *o, const lt_optim *optim, const double c[3],
+                                 const lt_orthogonal_job *job, size_t count)
+{
+    LT_TRY(lt_orthogonal_bf16_square(&o->bf16, optim, o->a, o->b, count));
+    LT_TRY(add_gram_matrices(o, optim, c[1], c[2], job, count));
+    LT_TRY(add_identity(o, optim, c[0], job, count));
+    return lt_orthogonal_bf16_multiply(&o->bf16, optim, o->b, count);
+}
+
 static lt_status run_newton_schulz(lt_orthogonal *o, const lt_optim *optim,
                                    const lt_orthogonalization *how, lt_orthogonal_job *job,
                                    size_t count)
@@ -221,15 +247,14 @@ static lt_status run_newton_schulz(lt_orthogonal *o, const lt_optim *optim,
     double c[3];
     const double margin = how->method == LT_ORTHOGONAL_POLAR_EXPRESS ? safety : 1;
     LT_TRY(divide_by_norms(o, optim, margin, job, count));
+    if (how->bf16)
+        LT_TRY(lt_orthogonal_bf16_load(&o->bf16, optim, job, count));
     for (int i = 0; i < lt_orthogonal_iterations(how); i++) {
         coefficients_of(how, i, c);
-        LT_TRY(compute_gram_matrices(o, optim, NULL, job, count));
-        LT_TRY(copy_gram_matrices(o, optim, job, count));
-        LT_TRY(compute_gram_matrices(o, optim, c, job, count));
-        LT_TRY(add_identity(o, optim, c[0], job, count));
-        LT_TRY(multiply_and_swap(o, optim, job, count));
+        LT_TRY(how->bf16 ? iterate_in_bf16(o, optim, c, job, count)
+                         : iterate(o, optim, c, job, count));
     }
-    return LT_OK;
+    return how->bf16 ? lt_orthogonal_bf16_store(&o->bf16, optim, job, count) : LT_OK;
 }
 
 /* --- SVD on the host --- */

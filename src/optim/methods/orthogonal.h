@@ -2,16 +2,11 @@
 #ifndef LT_OPTIM_ORTHOGONAL_H
 #define LT_OPTIM_ORTHOGONAL_H
 
+#include "orthogonal_bf16.h"
+
 #include "lather/detail/json.h"
 #include "lather/ext/optim.h"
 #include "lather/orthogonalization.h"
-
-/* A matrix to orthogonalize: an array unfolded along dimension dim, the smaller one
- * if it has two. x is the input, y workspace; they are swapped in each iteration. */
-typedef struct lt_orthogonal_job {
-    lt_view x, y;
-    int dim;
-} lt_orthogonal_job;
 
 /* Workspace for batches of up to `most` matrices. Zero it before lt_orthogonal_open(). */
 typedef struct lt_orthogonal {
@@ -23,11 +18,14 @@ typedef struct lt_orthogonal {
     lt_mode_product_job *product;
     lt_view *view;
     int64_t *at; /* offset of each square matrix */
+    lt_orthogonal_bf16 bf16;
     size_t most;
 } lt_orthogonal;
 
-/* Allocates the workspace. squares: most elements of a batch's square matrices. Errors: LT_E_NOMEM, LT_E_DEVICE. */
-lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t matrices,
+/* Allocates the workspace. elements, squares: most elements of a batch's matrices and of its square matrices.
+ * Errors: LT_E_NOMEM, LT_E_DEVICE. */
+lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim,
+                             const lt_orthogonalization *how, size_t matrices, int64_t elements,
                              int64_t squares);
 void lt_orthogonal_close(lt_orthogonal *o);
 

@@ -84,18 +84,22 @@ static int64_t gram_matrix_elements(const lt_block *b)
 
 static lt_status allocate_spectral_workspace(lt_shampoo *s)
 {
-    int64_t most = 1;
+    int64_t most = 1, most_squares = 1;
     if (s->spectral_job)
         return LT_OK;
     for (size_t i = 0; i < s->batches; i++) {
-        int64_t squares = 0;
-        for (size_t k = s->batch[i].begin; k < s->batch[i].end; k++)
+        int64_t elements = 0, squares = 0;
+        for (size_t k = s->batch[i].begin; k < s->batch[i].end; k++) {
+            elements += lt_shape_count(s->block[k].region.shape);
             squares += gram_matrix_elements(&s->block[k]);
-        most = squares > most ? squares : most;
+        }
+        most = elements > most ? elements : most;
+        most_squares = squares > most_squares ? squares : most_squares;
     }
     if (!s->spectral) /* a failed attempt leaves it allocated */
         LT_TRY(LT_ALLOC(&s->spectral, 1));
-    LT_TRY(lt_orthogonal_open(s->spectral, &s->base, s->count, most));
+    LT_TRY(lt_orthogonal_open(s->spectral, &s->base, &s->config.orthogonalization, s->count, most,
+                              most_squares));
     return LT_ALLOC(&s->spectral_job, s->count);
 }
 
