@@ -48,4 +48,18 @@ typedef struct lt_gemm_microkernel {
 
 extern const lt_gemm_microkernel lt_gemm_bf16;
 
+/* For kernels that multiply pairs of steps of bf16: returns true if pairs of a are adjacent in memory. */
+static inline bool lt_gemm_has_pairs_of_steps(const lt_gemm_operand *a, int64_t depth)
+{
+    return a->dtype == LT_BF16 && a->step == 1 && depth % 2 == 0;
+}
+
+/* Computes where rows of an unpacked a begin; those that a tile lacks are its last one again. */
+static inline void lt_gemm_offsets_of_rows(const lt_gemm_save *s, int64_t step, int rows,
+                                           int64_t *row)
+{
+    for (int r = 0; r < rows; r++)
+        row[r] = (r < s->rows ? r : s->rows - 1) * step;
+}
+
 #endif

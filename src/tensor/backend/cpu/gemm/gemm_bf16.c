@@ -224,19 +224,12 @@ static void multiply_packed_tile(const void *a, const void *b, int64_t steps, co
     compute_tile(a, row, (int64_t)2 * ROWS, b, steps, s);
 }
 
-/* Computes a tile from unpacked a; missing rows repeat the last one. */
 static void multiply_unpacked_tile(const void *a, int64_t step, const void *b, int64_t steps,
                                    const lt_gemm_save *s)
 {
     int64_t row[ROWS];
-    for (int r = 0; r < ROWS; r++)
-        row[r] = (r < s->rows ? r : s->rows - 1) * step;
+    lt_gemm_offsets_of_rows(s, step, ROWS, row);
     compute_tile(a, row, 2, b, steps, s);
-}
-
-static bool can_skip_packing_a(const lt_gemm_operand *a, int64_t depth)
-{
-    return a->dtype == LT_BF16 && a->step == 1 && depth % 2 == 0;
 }
 
 /* --- Few rows --- */
@@ -355,7 +348,7 @@ const lt_gemm_microkernel lt_gemm_bf16 = {
     .size = sizeof(uint16_t),
     .pack = pack_operand,
     .tile = multiply_packed_tile,
-    .can_skip_packing_a = can_skip_packing_a,
+    .can_skip_packing_a = lt_gemm_has_pairs_of_steps,
     .tile_unpacked = multiply_unpacked_tile,
     .max_dots_rows = MAX_DOTS_ROWS,
     .dots = compute_dot_products,
