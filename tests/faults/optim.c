@@ -41,6 +41,7 @@ SHAMPOO(kl, c.preconditioner = LT_PRECONDITIONER_KL);
 SHAMPOO(kl_bases, c.preconditioner = LT_PRECONDITIONER_KL_EIGENDECOMPOSED);
 SHAMPOO(spectral, c.preconditioner = LT_PRECONDITIONER_SPECTRAL;
         c.spectral_scale = LT_SPECTRAL_ORIGINAL);
+SHAMPOO(rounded, c.preconditioner = LT_PRECONDITIONER_SPECTRAL; c.orthogonalization.bf16 = true);
 SHAMPOO(sign, c.preconditioner = LT_PRECONDITIONER_SIGN; c.sign_scale = LT_SIGN_L1);
 SHAMPOO(newton, c.root_solver = LT_ROOT_NEWTON);
 SHAMPOO(series, c.root_solver = LT_ROOT_HIGHER_ORDER);
@@ -66,6 +67,7 @@ static const maker more[] = {
     {"kl", make_kl},
     {"kl_bases", make_kl_bases},
     {"spectral", make_spectral},
+    {"rounded", make_rounded},
     {"sign", make_sign},
     {"newton", make_newton},
     {"series", make_series},

@@ -262,6 +262,18 @@ static void a_thread_is_started_again(void **state)
         lt_job_graph_launch(p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet}),
         LT_E_COMM, "it.0 failed");
     lt_job_graph_free(&p);
+    assert_ok(lt_job_graph_new(&p, "again")); /* three restarts where none are given */
+    assert_ok(lt_job_graph_add(p,
+                               &(lt_launch_node_config){.label = "it",
+                                                        .entry = fail_twice,
+                                                        .context = &calls,
+                                                        .policy = LT_LAUNCH_NODE_RESTART,
+                                                        .backoff = 0.001},
+                               NULL));
+    atomic_store(&calls, -1);
+    run(p, LT_LAUNCH_THREADS);
+    assert_int_equal(atomic_load(&calls), 3);
+    lt_job_graph_free(&p);
 }
 
 static atomic_bool released;

@@ -221,6 +221,9 @@ def a_plugin_older_than_the_library_is_a_warning(cwd):
     os.utime(os.path.join(cwd, "signum.so"), (1e9, 1e9))
     said = run(*flags, cwd=cwd).stderr.splitlines()[0]
     assert said.startswith("lather warn plugin: ./signum.so is older than ") and "liblather" in said, said
+    built = os.stat(said.split(" is older than ", 1)[1].split(": compile", 1)[0]).st_mtime
+    os.utime(os.path.join(cwd, "signum.so"), (built, built))
+    assert "older" not in run(*flags, cwd=cwd).stderr, "built in the same second"
 
 
 def files_that_are_no_plugins_are_one_line_each(cwd):
