@@ -231,7 +231,7 @@ void lt_connections_drop_oldest(lt_connections *all, int most)
             oldest = c;
             count++;
         }
-    if (count > most) {
+    if (oldest && count > most) {
         oldest->dropped = true;
         (void)shutdown(oldest->stream.fd, SHUT_RDWR);
     }

@@ -182,8 +182,10 @@ real *NAME(gather_rounded)(lt_ref_call *call, const lt_view *view, lt_dtype dtyp
 
 real *NAME(gather_pair)(lt_ref_call *call, const lt_view dy[2])
 {
+    if (!lt_ref_has_data(dy))
+        return NULL;
     real *sum = NAME(gather)(call, &dy[0]), *second = NAME(gather)(call, &dy[1]);
-    for (int64_t i = 0, count = lt_ref_element_count(&dy[0]); sum && second && i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(dy); sum && second && i < count; i++)
         sum[i] += second[i];
     return sum;
 }
