@@ -65,13 +65,17 @@ static double owner_exchange_seconds(const lt_system *s, const lt_cost_cluster *
 }
 
 /* The number of elements with which equal owners would keep a network card as busy as the busiest one is when owners
- * send their updates to all. A card sends the elements of its node to all other nodes, and receives all others for each
- * of its ranks. */
+ * send their updates to all. A card sends the elements of its node to all other ranks, and receives all others for each
+ * of its ranks; in two levels once for each node. In a node a rank is its own card. */
 static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements)
 {
     const lt_system *s = x->s;
-    const int per_node = x->cluster.nodes > 1 ? x->cluster.per_node : 1,
-              ranks = x->cluster.nodes * x->cluster.per_node, owners = lt_system_owner_count(s);
+    const lt_cost_gather gather = x->plan.gather;
+    const bool in_node = gather == LT_COST_GATHER_IN_NODE || x->cluster.nodes == 1;
+    const int per_node = in_node ? 1 : x->cluster.per_node, owners = lt_system_owner_count(s),
+              ranks = in_node ? x->cluster.per_node : x->cluster.nodes * per_node,
+              copies = gather == LT_COST_GATHER_TWO_LEVELS ? 1 : per_node,
+              to = (ranks / per_node - 1) * copies;
     double all = 0, most = 0;
     for (int r = 0; r < ranks; r++)
         all += x->owner[r % owners].elements;
@@ -79,9 +83,9 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
         double own = 0;
         for (int r = first; r < first + per_node; r++)
             own += x->owner[r % owners].elements;
-        most = fmax(most, fmax(own * (ranks - per_node), (all - own) * per_node));
+        most = fmax(most, fmax(own * to, (all - own) * copies));
     }
-    const double even = all * per_node / ranks * (ranks - per_node);
+    const double even = all * per_node / ranks * to;
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 

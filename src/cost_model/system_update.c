@@ -13,7 +13,10 @@ int lt_system_owner_count(const lt_system *s)
 {
     if (!s->sharded) /* a rank has the state of its shard */
         return s->mesh.rows * s->mesh.columns;
-    return s->setup->exchange.scheme == LT_COST_LOCAL_STEPS ? s->cluster.per_node : s->setup->ranks;
+    const lt_cost_plan *p = &s->setup->exchange;
+    return p->scheme == LT_COST_LOCAL_STEPS || p->gather == LT_COST_GATHER_IN_NODE
+               ? s->cluster.per_node
+               : s->setup->ranks;
 }
 
 /* Returns the number of updates between root refreshes; INFINITY without refreshes. */

@@ -81,12 +81,46 @@ static void the_largest_owner_is_limited_by_its_card(void **state)
     }
 }
 
+/* Two nodes of four ranks. Four owners: a copy of the state in each node. Eight: node 0 has all four blocks, and sends each
+ * to the other node once. */
+static void updates_stay_in_the_node_or_cross_once(void **state)
+{
+    (void)state;
+    const lt_plan_block one_large[] = {
+        {0.001, 0, 1000000}, {0.001, 0, 100000}, {0.001, 0, 100000}, {0.001, 0, 100000}};
+    const lt_cost_bucket bucket = {.elements = 1300000, .ready = 1};
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    p.bucket = &bucket;
+    p.buckets = 1;
+    s.ranks = 8;
+    s.ranks_per_node = 4;
+    s.frequency = 0;
+    const double gradients = predict(&p, &machine, &s).exposed;
+    p.block = one_large;
+    p.blocks = COUNT_OF(one_large);
+    s.shard_optimizer = true;
+    s.exchange.gather = LT_COST_GATHER_IN_NODE;
+    const lt_plan_cost in_node = predict(&p, &machine, &s);
+    assert_near(in_node.exposed - gradients, 3 * 4 * 1e6 / 1e10, 1e-8);
+    s.exchange.gather = LT_COST_GATHER_TWO_LEVELS;
+    const lt_plan_cost twice = predict(&p, &machine, &s);
+    assert_near(twice.exposed - gradients, 4 * 1.3e6 / 1e8 + 3 * 4 * 0.65e6 / 1e10, 1e-8);
+    p.block = NULL; /* equal owners */
+    p.blocks = 0;
+    assert_near(predict(&p, &machine, &s).memory, 16e6 * 2 + 64e6 / 8 + 18e6, 1e-6);
+    s.exchange.gather = LT_COST_GATHER_IN_NODE;
+    assert_near(predict(&p, &machine, &s).memory, 16e6 * 2 + 64e6 / 4 + 18e6, 1e-6);
+    assert_near(predict(&p, &machine, &s).update, 0.006 / 4, tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slowest_owner_counts),
         cmocka_unit_test(an_owner_that_finishes_frees_its_core),
         cmocka_unit_test(the_largest_owner_is_limited_by_its_card),
+        cmocka_unit_test(updates_stay_in_the_node_or_cross_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

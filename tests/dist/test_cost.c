@@ -177,6 +177,28 @@ static void check_shares(void **state)
                 == (3 * 7.0 / 8 + 7.0 / 8 / 32) * d * f);
 }
 
+/* Bytes through a node's card in a step of Shampoo, in multiples of the gradients' bytes. */
+static void check_cards(void **state)
+{
+    (void)state;
+    static const struct {
+        int nodes, per_node;
+        double want[LT_COST_GATHER_IN_NODE + 1];
+    } rows[] = {{2, 4, {3, 1.5, 1}}, {8, 8, {8.75, 2.625, 1.75}}};
+    const lt_cost_bucket b = {.elements = 1 << 20};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        for (int gather = 0; gather <= LT_COST_GATHER_IN_NODE; gather++) {
+            const lt_cost_cluster c = {.nodes = rows[i].nodes, .per_node = rows[i].per_node};
+            lt_cost_plan plan = plan_of(LT_COST_TWO_LEVEL);
+            plan.sharded = true;
+            plan.gather = (lt_cost_gather)gather;
+            double card = 0;
+            for (int r = 0; r < c.per_node; r++)
+                card += lt_cost_payload(&plan, &c, &b, r).between;
+            assert_true(card == rows[i].want[gather] * 4 * (double)b.elements);
+        }
+}
+
 /* Density above which sparse messages, with values of 4 bytes and indices of 2, are not smaller than a hierarchical
  * all-reduce. */
 static double break_even(int nodes)
@@ -489,6 +511,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"bytes equal the communicators' counters", check_counters, 0, 0, 0},
         {"bytes equal the published fractions", check_shares, 0, 0, 0},
+        {"bytes of a step through a node's card", check_cards, 0, 0, 0},
         {"bytes of sparse messages and their break-even density", check_sparse, 0, 0, 0},
         {"seconds of equal buckets equal the closed form", check_closed_forms, 0, 0, 0},
         {"seconds of ResNet-50 equal those computed by hand", check_by_hand, 0, 0, 0},

@@ -27,8 +27,7 @@ typedef struct lt_cost_cluster {
     double copy;          /**< core seconds per byte sent or received: copies, sums */
     double carry;         /**< more core seconds per byte within a node, where the link is memory */
     double wake;          /**< core seconds per message sent or received */
-    /** Cores of a rank, at least 1: backward uses one, communication competes for it. 0, or 2 and more: communication
-     *  has a core for itself. */
+    /** Cores of a rank, at least 1: backward uses one, communication competes for it, unless 0 or at least 2. */
     double cores;
 } lt_cost_cluster;
 
@@ -44,6 +43,13 @@ typedef enum lt_cost_scheme {
     LT_COST_SCHEMES
 } lt_cost_scheme;
 
+/** All-gather of updates: from all ranks to all; between ranks with the same index in their nodes, then in nodes; in nodes. */
+typedef enum lt_cost_gather {
+    LT_COST_GATHER_FLAT,
+    LT_COST_GATHER_TWO_LEVELS,
+    LT_COST_GATHER_IN_NODE
+} lt_cost_gather;
+
 typedef struct lt_cost_row lt_cost_row;
 
 typedef struct lt_cost_plan {
@@ -52,9 +58,8 @@ typedef struct lt_cost_plan {
     const lt_cost_row *reducer; /**< costs of the reducer of LT_COST_REDUCER */
     double number;              /**< the reducer's argument: 0.01 of topk:0.01 */
     int every;                  /**< local steps: inner steps per round, at least 1 */
-    bool
-        sharded; /**< optimizer state is sharded over all ranks (local steps: over a node's), so that each
-                   *   update ends with an all-gather of f32; implied by shard-gradients */
+    bool sharded;          /**< updates end with an all-gather of f32; shard-gradients implies it */
+    lt_cost_gather gather; /**< if sharded; local steps: in the node, shard-gradients: flat */
 } lt_cost_plan;
 
 typedef struct lt_cost_bucket {

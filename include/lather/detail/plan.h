@@ -17,7 +17,7 @@ typedef struct lt_plan_setup {
     const char *optim;     /**< name of the optimizer; NULL: one that is not elementwise */
     int frequency;         /**< updates between root refreshes (Shampoo); 0: none */
     int block;             /**< Shampoo's block size; 0: none. Ignored by lt_plan_predict() */
-    bool shard_optimizer;  /**< shards state over all ranks (local steps: over a node's) */
+    bool shard_optimizer;  /**< shards state, over all ranks or a node's: exchange.gather */
     lt_cost_plan exchange; /**< exchange of gradients; sharded is implied by shard_optimizer */
     lt_mesh_config mesh;   /**< mesh; zeros: data parallelism. data 0: as many as ranks allow */
     int backup_workers;    /**< number of ranks that an update does not wait for */

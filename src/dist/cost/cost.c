@@ -81,6 +81,16 @@ static lt_cost_stage local_steps_sync_stage(const lt_cost_plan *p, const lt_cost
     return s;
 }
 
+static lt_cost_stage gather_stage(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
+                                  int rank)
+{
+    if (p->scheme == LT_COST_SHARD_GRADIENTS || p->gather == LT_COST_GATHER_FLAT)
+        return lt_cost_all_ranks_stage(c, d, LT_COST_F32, LT_COST_GATHER, rank);
+    return p->gather == LT_COST_GATHER_IN_NODE
+               ? lt_cost_in_node_stage(c, d, LT_COST_F32, LT_COST_GATHER, rank)
+               : lt_cost_two_level_gather_stage(c, d, LT_COST_F32, rank);
+}
+
 /* Returns the stage after an update: local steps' synchronization, or the owners' all-gather of parameters. */
 static lt_cost_stage after_update_stage(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
                                         int rank)
@@ -92,7 +102,7 @@ static lt_cost_stage after_update_stage(const lt_cost_plan *p, const lt_cost_clu
         return (lt_cost_stage){0};
     alone.within.bandwidth = lt_cost_gather_rate(&c->within);
     alone.between.bandwidth = lt_cost_gather_rate(&c->between);
-    return lt_cost_all_ranks_stage(&alone, d, LT_COST_F32, LT_COST_GATHER, rank);
+    return gather_stage(p, &alone, d, rank);
 }
 
 double lt_cost_after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
@@ -152,6 +162,8 @@ static lt_status check_plan(const lt_cost_plan *p)
         return lt_fail(LT_E_ARG, "cost: unknown scheme %d", (int)p->scheme);
     if (p->element_bytes != 2 && p->element_bytes != 4 && p->element_bytes != 8)
         return lt_fail(LT_E_ARG, "cost: elements of %d bytes, want 2, 4 or 8", p->element_bytes);
+    if ((unsigned)p->gather > LT_COST_GATHER_IN_NODE)
+        return lt_fail(LT_E_ARG, "cost: unknown gather %d", (int)p->gather);
     if (p->scheme == LT_COST_REDUCER && !p->reducer)
         return lt_fail(LT_E_ARG, "cost: a reducer without its row");
     if (p->scheme == LT_COST_REDUCER && p->reducer->check)

@@ -110,3 +110,19 @@ lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int e
     s.bytes.within = node.bytes.within;
     return s;
 }
+
+lt_cost_stage lt_cost_two_level_gather_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                             int rank)
+{
+    const int ranks = c->nodes * c->per_node;
+    const int64_t own = lt_even_shard_size(d, ranks, rank);
+    int64_t joined = 0;
+    for (int r = rank % c->per_node; r < ranks; r += c->per_node)
+        joined += lt_even_shard_size(d, ranks, r);
+    lt_cost_stage s =
+        lt_cost_between_stage(c, (double)((c->nodes - 1) * own * element_bytes), LT_COST_GATHER);
+    s.bytes.within = (double)((c->per_node - 1) * joined * element_bytes);
+    s.seconds += link_seconds(&c->within, c->per_node, 1, s.bytes.within, LT_COST_GATHER);
+    s.messages += c->per_node - 1;
+    return s;
+}

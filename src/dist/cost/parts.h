@@ -23,6 +23,10 @@ lt_cost_stage lt_cost_shard_allreduce_stage(const lt_cost_cluster *c, int64_t d,
 /* Returns a two-level all-reduce as one stage, so that no other bucket runs in between. */
 lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                       int rank);
+/* Returns an all-gather over all ranks in two levels: a rank sends its chunk to the ranks with the same index in their
+ * nodes, and these ranks' chunks to those of its node. */
+lt_cost_stage lt_cost_two_level_gather_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                             int rank);
 lt_cost_stage lt_cost_compute_stage(double seconds);
 
 #endif

@@ -95,8 +95,7 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
         {o->shard_gradients, "shard-gradients", "gradients already go to their owners only"},
         {o->shard_params, "shard-params",
          "the ranks of a replica already hold shards of the parameters"},
-        {o->num_trainers_per_group, "num-trainers-per-group",
-         "the state is sharded over all ranks"},
+        {lt_ranks_has_groups(o), "num-trainers-per-group", "the state is sharded over all ranks"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)

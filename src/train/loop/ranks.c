@@ -11,6 +11,7 @@
 #include "lather/ext/fail.h"
 #include "lather/plugin.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ static const lt_option rows[] = {
 {"Ranks", BOOL("shard-params", shard_params), .help = "shard weights, gradients and state over the ranks (ZeRO-3, FSDP): layers gather their weights while in use, in units of --bucket-mib; the same updates"},
 {"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, with sharded state"},
 {"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
-{"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the sharded state; 0: all"},
+{"Ranks", TEXT("num-trainers-per-group", num_trainers_per_group), .value = "auto", .meta = "auto|N", .help = "ranks that share one copy of the sharded state; 0: all; auto: those of a node if several nodes have equal numbers of ranks, which sends no updates between nodes; bitwise identical"},
 {"Ranks", TEXT("balance", balance), .value = "cost", .meta = "cost|memory|bytes|polynomial:C0,C1,..[:LEAST]", .help = "what sharding balances: modelled time, bytes of state, bytes gathered, or a polynomial of the dimensions of a block, in which a dimension n costs C0 + C1 n + C2 n^2 .., but at least LEAST"},
 {"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds to wait for a missing rank before the run ends; 0: no limit"},
 {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "consecutive ranks that form a node; 0: ranks with the same boot id and host name"},
@@ -97,6 +98,28 @@ lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind, lt_ba
 bool lt_ranks_has_custom_balance(const ranks_options *o)
 {
     return strcmp(o->balance, "cost") != 0;
+}
+
+lt_status lt_ranks_parse_groups(const ranks_options *o, int *ranks)
+{
+    double number;
+    const double most = 1e6;
+    *ranks = GROUPS_AUTO;
+    if (!strcmp(o->num_trainers_per_group, "auto"))
+        return LT_OK;
+    if (lt_text_numbers(o->num_trainers_per_group, &number, 1) != 1 || number > most
+        || number > floor(number))
+        return lt_fail(LT_E_ARG,
+                       "--num-trainers-per-group '%s': expected auto, or a whole number of 0 to %g",
+                       o->num_trainers_per_group, most);
+    *ranks = (int)number;
+    return LT_OK;
+}
+
+bool lt_ranks_has_groups(const ranks_options *o)
+{
+    int ranks;
+    return !lt_ranks_parse_groups(o, &ranks) && ranks > 0;
 }
 
 /* --- Opening and leaving --- */

@@ -23,7 +23,8 @@ typedef struct ranks_options {
     int dist, dist_bn, comm_dtype, grad_comm_dtype, allreduce;
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
     double bucket_mib, comm_timeout;
-    int64_t num_trainers_per_group, ranks_per_node;
+    int64_t ranks_per_node;
+    const char *num_trainers_per_group; /* "auto" or a number */
     const char *balance;
     const char *drop_compute, *contributors;
     int64_t backup_workers;
@@ -45,12 +46,18 @@ lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind,
                                  lt_balance_polynomial *p);
 bool lt_ranks_has_custom_balance(
     const ranks_options *o); /* --balance differs from its default, "cost" */
+/* Parses --num-trainers-per-group: GROUPS_AUTO, or the ranks of a group, 0: all. Errors: LT_E_ARG. */
+enum { GROUPS_AUTO = -1 };
+lt_status lt_ranks_parse_groups(const ranks_options *o, int *ranks);
+/* Returns true if the flag names groups of ranks. */
+bool lt_ranks_has_groups(const ranks_options *o);
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* communicator of all ranks; NULL: one rank */
     int rank, count; /* this rank and the number of ranks; 0 of 1 without comm */
     int local;       /* ranks on this machine, whatever --ranks-per-node says */
     lt_nodes nodes;  /* nodes of the ranks; set by lt_ranks_find_nodes() */
+    int state_ranks; /* ranks that share a copy of the optimizer's state; 0: it is not sharded */
     /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
     bool same_failure;
     bool stop;       /* some rank was asked to stop */

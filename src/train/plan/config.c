@@ -113,6 +113,22 @@ static bool is_two_level_allreduce(const ranks_options *o, const lt_plan_setup *
     return nodes > 1 && u->ranks_per_node > 1 && !lt_mesh_flag_is_on(o) && !o->backup_workers;
 }
 
+/* Returns how a run gathers updates: as lt_trainer_make_sharded_optim() chooses. */
+static lt_cost_gather gather_of(const arguments *a, const lt_plan_setup *u, int nodes)
+{
+    const ranks_options *o = &a->ranks;
+    int group;
+    const bool has_levels =
+        u->ranks_per_node > 1 && !o->shard_gradients && o->allreduce != ALLREDUCE_FLAT;
+    if (lt_ranks_parse_groups(o, &group) || nodes < 2 || lt_mesh_flag_is_on(o))
+        return LT_COST_GATHER_FLAT;
+    if (group == GROUPS_AUTO ? has_levels : group == u->ranks_per_node)
+        return LT_COST_GATHER_IN_NODE;
+    return has_levels && strncmp(a->machine.device, "cuda", strlen("cuda")) != 0
+               ? LT_COST_GATHER_TWO_LEVELS
+               : LT_COST_GATHER_FLAT;
+}
+
 static lt_status read_communication_flags(plan_config *c, const arguments *a, int nodes)
 {
     const ranks_options *o = &a->ranks;
@@ -125,6 +141,7 @@ static lt_status read_communication_flags(plan_config *c, const arguments *a, in
     u->shard_optimizer =
         u->ranks > 1 && (a->optim.family->divided || o->shard_optimizer || o->shard_params);
     p->sharded = u->shard_optimizer;
+    p->gather = p->sharded ? gather_of(a, u, nodes) : LT_COST_GATHER_FLAT;
     if (o->shard_gradients)
         p->scheme = LT_COST_SHARD_GRADIENTS;
     if (o->compress && strcmp(o->compress, "off") != 0)
@@ -184,7 +201,8 @@ static void write_label(plan_config *c, const arguments *a)
     if (*c->state)
         add_label(c, ", %s", c->state);
     if (u->shard_optimizer)
-        add_label(c, ", sharded state");
+        add_label(c, ", sharded state%s",
+                  u->exchange.gather == LT_COST_GATHER_IN_NODE ? " of a node" : "");
     if (u->backup_workers)
         add_label(c, ", backup %d", u->backup_workers);
     if (u->deadline > 0)
@@ -269,6 +287,18 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
     return LT_OK;
 }
 
+static lt_status check_groups(const lt_plan_setup *u, const ranks_options *o)
+{
+    int group;
+    LT_TRY(lt_ranks_parse_groups(o, &group));
+    return u->ranks == 1 || group <= 0 || group == u->ranks || group == u->ranks_per_node
+               ? LT_OK
+               : lt_fail(LT_E_ARG,
+                         "--num-trainers-per-group %d: plan knows groups of all %d ranks and of a "
+                         "machine's %d",
+                         group, u->ranks, u->ranks_per_node);
+}
+
 lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a)
 {
     const lt_plan_setup *u = &c->setup;
@@ -284,6 +314,7 @@ lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a)
     if (u->exchange.scheme == LT_COST_TWO_LEVEL && (nodes < 2 || u->ranks_per_node < 2))
         return lt_fail(LT_E_ARG, "--allreduce two-level: %d machines of %d ranks have one level",
                        nodes, u->ranks_per_node);
+    LT_TRY(check_groups(u, &a->ranks));
     if (a->ranks.local_steps && nodes < 2)
         return lt_fail(LT_E_ARG, "--local-steps %lld: needs several machines, has %d",
                        (long long)a->ranks.local_steps, nodes);

@@ -289,8 +289,9 @@ static lt_status read_machine(plan_request *r)
 /* Training flags that --vary accepts: those with a cost model. */
 static const char axes[] =
     "batch-size, grad-accum, optim, precondition-frequency, max-preconditioner-dim, allreduce, "
-    "compress, local-steps, shard-optimizer, shard-gradients, grad-comm-dtype, tensor-parallel, "
-    "backup-workers, drop-compute, state-dtype, state-memory, factor-dtype, packed-factors";
+    "compress, local-steps, shard-optimizer, shard-gradients, num-trainers-per-group, "
+    "grad-comm-dtype, tensor-parallel, backup-workers, drop-compute, state-dtype, state-memory, "
+    "factor-dtype, packed-factors";
 
 static bool can_vary_flag(const char *flag)
 {

@@ -48,7 +48,7 @@ static bool is_comparable_exchange(const lt_plan_setup *u, const lt_plan_setup *
     return u->ranks == 1 || v->ranks == 1
            || (a->scheme == b->scheme && a->element_bytes == b->element_bytes
                && a->reducer == b->reducer && a->number == b->number && a->every == b->every
-               && a->sharded == b->sharded);
+               && a->sharded == b->sharded && a->gather == b->gather);
 }
 
 static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)

@@ -223,7 +223,7 @@ static lt_status check_needs_sharded_state(const arguments *a, const lt_options 
     const conflict list[] = {
         {r->comm_dtype != COMM_F32, "comm-dtype", NULL},
         {r->communicate_params, "communicate-params", NULL},
-        {r->num_trainers_per_group != 0, "num-trainers-per-group", NULL},
+        {lt_ranks_has_groups(r), "num-trainers-per-group", NULL},
         {lt_ranks_has_custom_balance(r), "balance", NULL},
         {r->shard_gradients, "shard-gradients", NULL},
     };
@@ -246,10 +246,12 @@ static lt_status check_compression(const ranks_options *o)
                                                            : LT_OK;
 }
 
-static lt_status check_balance(const ranks_options *o)
+static lt_status check_sharding(const ranks_options *o)
 {
     lt_balance kind;
     lt_balance_polynomial p;
+    int ranks;
+    LT_TRY(lt_ranks_parse_groups(o, &ranks));
     return lt_ranks_parse_balance(o, &kind, &p);
 }
 
@@ -273,8 +275,7 @@ static lt_status check_shard_params(const arguments *a, const lt_options *option
         {is_switched_on(r->compress), "compress", "its residuals belong to whole gradients"},
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "gradients are reduce-scattered over all ranks"},
-        {r->num_trainers_per_group, "num-trainers-per-group",
-         "parameters are sharded over all ranks"},
+        {lt_ranks_has_groups(r), "num-trainers-per-group", "parameters are sharded over all ranks"},
         {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered uncompressed"},
         {lt_ranks_has_custom_balance(r), "balance", "it already spreads memory evenly"},
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
@@ -290,8 +291,7 @@ static lt_status check_shard_gradients(const ranks_options *r)
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "gradients are reduce-scattered over all ranks"},
         {is_switched_on(r->compress), "compress", "its residuals belong to whole gradients"},
-        {r->num_trainers_per_group, "num-trainers-per-group",
-         "gradients are sharded over all ranks"},
+        {lt_ranks_has_groups(r), "num-trainers-per-group", "gradients are sharded over all ranks"},
     };
     return r->shard_gradients ? reject_together_with("shard-gradients", list, COUNT(list)) : LT_OK;
 }
@@ -421,7 +421,7 @@ lt_status lt_command_line_check(const command_line *line)
     LT_TRY(check_shard_params(a, options));
     LT_TRY(check_shard_gradients(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
-    LT_TRY(check_balance(&a->ranks));
+    LT_TRY(check_sharding(&a->ranks));
     LT_TRY(lt_ranks_parse_comm_model(&a->ranks, link));
     LT_TRY(check_local(&a->ranks));
     LT_TRY(check_stragglers(a));

@@ -250,6 +250,19 @@ static void warn_of_uneven_params(lt_run *run, const lt_params *params, int rank
             largest->name, 100 * (double)most / (double)sum, ranks);
 }
 
+/* Reports on several nodes who shares a copy of the optimizer's state. */
+static lt_status record_state_ranks(lt_run *run, const lt_ranks *r, const ranks_options *o,
+                                    int64_t step)
+{
+    const lt_metric value = {"state_ranks", r->state_ranks};
+    if (!r->state_ranks || r->nodes.count < 2)
+        return LT_OK;
+    lt_run_note(run,
+                "optimizer state: %d x %d ranks that share a copy (--num-trainers-per-group %s)",
+                r->count / r->state_ranks, r->state_ranks, o->num_trainers_per_group);
+    return lt_run_event_values(run, "sharded_state", step, &value, 1);
+}
+
 lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps)
 {
     const double train_factor = 3; /* backward costs two forward passes */
@@ -267,6 +280,7 @@ lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps)
         lt_run_note(run, "%d ranks, %d compute threads on rank 0, %lld %s per update", r->count,
                     lt_device_threads(t->model.device), (long long)t->state.now.global_batch,
                     t->input.unit);
+    LT_TRY(record_state_ranks(run, r, &line->args.ranks, t->state.now.step));
     const double held = model_and_state_bytes(&t->model.params, t->optim);
     if (line->choice.family->cost)
         lt_run_note(run, "%s: %.2f M parameters, %.3f GFLOP per %s to train",

@@ -279,7 +279,7 @@ void lt_trainer_log_unused_flags(lt_run *run, const ranks_options *o, int ranks)
         {o->shard_optimizer, "shard-optimizer"},
         {o->comm_dtype != COMM_F32, "comm-dtype"},
         {o->communicate_params, "communicate-params"},
-        {o->num_trainers_per_group, "num-trainers-per-group"},
+        {lt_ranks_has_groups(o), "num-trainers-per-group"},
         {lt_ranks_has_custom_balance(o), "balance"},
         {o->ranks_per_node, "ranks-per-node"},
         {o->comm_model, "comm-model"},
@@ -346,6 +346,23 @@ static lt_status shard_mesh_optimizer(const trainer_shared *s, lt_optim *optim, 
     return st;
 }
 
+/* Chooses the ranks that share a copy of the state; 0: all. auto: those of a node, where gradients are averaged in two
+ * levels, so that no update crosses the network. */
+static int choose_state_group(const ranks_options *o, lt_ranks *r, lt_comm *comm)
+{
+    int ranks = 0;
+    const lt_nodes *n = &r->nodes;
+    const lt_status st = lt_ranks_parse_groups(o, &ranks); /* checked before */
+    if (st || ranks == GROUPS_AUTO) {
+        const bool by_node = comm == r->comm && !o->shard_gradients && !o->shard_params
+                             && o->allreduce != ALLREDUCE_FLAT && n->count > 1 && n->contiguous
+                             && n->ranks_per_node > 1;
+        ranks = by_node ? n->ranks_per_node : 0;
+    }
+    r->state_ranks = ranks ? ranks : lt_comm_size(comm);
+    return ranks;
+}
+
 /* Gathers updates in two levels where gradients are averaged so. */
 static lt_status gather_in_two_levels(lt_optim *optim, const lt_shard_config *c,
                                       const ranks_options *o, const lt_ranks *r)
@@ -368,8 +385,9 @@ static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim,
         return lt_optim_shard_gradients(optim, NULL);
     if (alone || (!a->optim.family->divided && !o->shard_optimizer && !o->shard_params))
         return LT_OK;
-    lt_shard_config c = {.comm = averaging_communicator(s, r),
-                         .group = (int)o->num_trainers_per_group,
+    lt_comm *comm = averaging_communicator(s, r);
+    lt_shard_config c = {.comm = comm,
+                         .group = choose_state_group(o, r, comm),
                          .dtype = dtypes[o->comm_dtype],
                          .gather_params = o->communicate_params,
                          .shard_params = o->shard_params};
