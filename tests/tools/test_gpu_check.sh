@@ -195,7 +195,7 @@ copied()
     run 0 --stage conform --copy "$work/copy" && cmp "$work/copy/report.md" "$work/dir/results/report.md" || return
     # From the copy on another machine.
     fresh
-    tar -C "$work/dir" -xzf "$work/copy/results.tar.gz" && grep -q timed "$work/dir/cache/plans" || return
+    tar -C "$work/dir" -xzf "$work/copy/results.tar.gz" && tar -C "$work/dir" -xzf "$work/copy/cache.tar.gz" && grep -q timed "$work/dir/cache/plans" || return
     put "$work/dir/bin/conform_step" 'exit 1'
     run 0 --stage conform,peer --continue && says '5 of 5 | met' && says 'PyTorch | skipped'
 }

@@ -321,7 +321,8 @@ def play_peers(a, contestants):
 
 def our_network(a, dtype):
     flags = ["--batch-size", a.batch_size, "--device", a.device, "--arch", a.arch,
-             *(["--seq-len", a.seq_len] if a.arch in GPT2 else ["--image-size", a.image_size, "--stem", a.stem])]
+             *(["--seq-len", a.seq_len] if a.arch in GPT2 else ["--image-size", a.image_size, "--stem", a.stem]),
+             *([] if a.eval or a.device == "cpu" else ["--recompute", "off"])]  # GPUs have the memory, and PyTorch keeps all too
     found = ours(a, "eval" if a.eval else "train", dtype, *flags)
     rates = ("images_per_second", "sequences_per_second")
     return dict(found, samples_per_second=next(v for k, v in found.items() if k in rates))

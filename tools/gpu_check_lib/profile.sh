@@ -85,7 +85,7 @@ by_kernel()
 {
     local batch side steps amp shape rows
     profile_shape
-    LATHER_PROFILE_STEP=$steps profile_steps kernels "$(find_ncu)" --profile-from-start no --csv --page raw --print-units base --target-processes all --log-file "$dir/work/ncu.csv" \
+    LATHER_PROFILE_STEP=$steps profile_steps kernels "$(find_ncu)" --profile-from-start no --clock-control none --csv --page raw --print-units base --target-processes all --log-file "$dir/work/ncu.csv" \
         --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum || {
         grep -h '^==' "$dir/work/ncu.csv" | tail -3 # ERR_NVGPUCTRPERM: counters are for administrators there
         return 1
@@ -118,7 +118,7 @@ say_rows() # TITLE
 # Sets the callers' variables.
 profile_shape()
 {
-    batch=256 side=224 steps=2 amp=f16 shape=(--arch resnet50)
+    batch=256 side=224 steps=2 amp=f16 shape=(--arch resnet50 --recompute off)
     ! $small || { batch=4 side=32 amp=off shape=(--arch resnet10 --width 8); }
     [ "$control" != profile ] || shape=(--arch none)
 }

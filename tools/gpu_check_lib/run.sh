@@ -19,7 +19,11 @@ keep()
 row()
 {
     keep row "$stage" "$section" "$1" "$2" "$3" "$4"
-    [ "$2" = STARTED ] || echo "| $1 | $2 | $3 | $4 |"
+    if [ "$2" = STARTED ]; then
+        write_report
+        return
+    fi
+    echo "| $1 | $2 | $3 | $4 |"
     publish
 }
 
@@ -57,16 +61,21 @@ say()
     keep text "$stage" "$section" "$1" "$name"
 }
 
+# NAME FOLDER...: makes NAME.tar.gz in the copy's folder.
+archive()
+{
+    tar -C "$dir" -czf "$copy/$1.new" "${@:2}" 2>/dev/null && mv "$copy/$1.new" "$copy/$1.tar.gz"
+}
+
 # Writes the report and a copy of all results, with the cache of plans, so that a later machine need not time them again.
 publish()
 {
     write_report
     [ -n "$copy" ] || return 0
-    local kept=(results logs)
-    [ ! -d "$dir/cache" ] || [ "$(du -sm "$dir/cache" | cut -f 1)" -gt 30 ] || kept+=(cache)
     mkdir -p "$copy"
     cp "$dir/results/report.md" "$copy/report.md.new" && mv "$copy/report.md.new" "$copy/report.md"
-    tar -C "$dir" -czf "$copy/results.new" "${kept[@]}" 2>/dev/null && mv "$copy/results.new" "$copy/results.tar.gz"
+    archive results results logs
+    [ ! -d "$dir/cache" ] || [ -z "$(find "$dir/cache" -newer "$copy/cache.tar.gz" 2>&1 | head -1)" ] || archive cache cache
 }
 
 left()

@@ -6,11 +6,11 @@ number_of()
     sed -n 's/.*"'"$1"'": *"\{0,1\}\([^",}]*\(,[0-9]*x[0-9]*\)*\).*/\1/p' "$log" | tail -1
 }
 
-# Sets the caller's variables; smaller sizes with --small, bf16 with --device cpu.
+# Sets the caller's variables; smaller sizes with --small, bf16 with --device cpu. All activations are kept, as in gpu-model.md.
 bench_shape()
 {
-    steps=30 warm=5 batch=256 amp=f16 shape=()
-    ! $small || shape=(--image-size 32 --arch resnet10 --num-classes 10) steps=1 warm=1 batch=2
+    steps=30 warm=5 batch=256 amp=f16 shape=(--recompute off)
+    ! $small || shape+=(--image-size 32 --arch resnet10 --num-classes 10) steps=1 warm=1 batch=2
     [ "$device" != cpu ] || amp=bf16
 }
 
