@@ -60,7 +60,7 @@ static const char *apart(const char *what, int64_t i, double got, double want, d
  * rounded to TF32. */
 static double result_error(const test *t, double want)
 {
-    const double factors = t->tf32 ? 1.3 * t->terms * 0x1p-10 : 0;
+    const double factors = t->tf32 ? 1.3 * t->terms * 0x1p-9 : 0;
     return unit * fabs(want) + t->terms * t->terms * 0x1p-22 + factors;
 }
 

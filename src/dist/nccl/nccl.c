@@ -32,6 +32,7 @@ struct lt_nccl_event {
 
 /* NCCL_VERSION_CODE of 2.9 and later: major * 10000 + minor * 100 + patch. */
 enum { MAJOR = 10000, MINOR = 100 };
+enum { LEAST = 2 * MAJOR + 18 * MINOR }; /* the first with ncclCommSplit() */
 
 /* NCCL has error texts, but not the names of its codes. */
 static const char *error_name(ncclResult_t code)
@@ -67,13 +68,12 @@ static lt_status check_version(void)
     int found = 0;
     LT_TRY(check_nccl(NULL, ncclGetVersion(&found), "ncclGetVersion"));
     const bool known = dladdr((const void *)(uintptr_t)ncclGetVersion, &info) && info.dli_fname;
-    if (found / MAJOR == NCCL_MAJOR && found / MINOR >= NCCL_VERSION_CODE / MINOR)
+    if (found / MAJOR == LEAST / MAJOR && found >= LEAST)
         return LT_OK;
     return lt_fail(LT_E_UNSUPPORTED,
-                   "comm nccl: NCCL %d.%d was found (%s), want %d.%d or a later %d.x: the plugin "
-                   "was built with that",
-                   found / MAJOR, found % MAJOR / MINOR, known ? info.dli_fname : "?", NCCL_MAJOR,
-                   NCCL_MINOR, NCCL_MAJOR);
+                   "comm nccl: NCCL %d.%d was found (%s), want %d.%d or a later %d.x",
+                   found / MAJOR, found % MAJOR / MINOR, known ? info.dli_fname : "?",
+                   LEAST / MAJOR, LEAST % MAJOR / MINOR, LEAST / MAJOR);
 }
 
 static lt_status set_device(void *device)

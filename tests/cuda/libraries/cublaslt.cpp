@@ -374,6 +374,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         memcpy(&r->algo, &all[i], sizeof all[i]);
         r->workspaceSize = (size_t)all[i].workspace;
     }
+    if (*count && *count < most) { /* one that does not apply, with members of an earlier one */
+        found[*count] = found[0];
+        found[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+        found[0].workspaceSize = (size_t)1 << 60;
+        (*count)++;
+    }
     return *count ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 

@@ -26,7 +26,7 @@ typedef struct lt_cuda_properties {
     char name[64];
     int major, minor; /* compute capability */
     int multiprocessors;
-    size_t memory_bytes;
+    size_t memory_bytes, cache_bytes, shared_bytes; /* all, L2, most of a block */
 } lt_cuda_properties;
 
 /* The library that returned a result code. */

@@ -187,7 +187,13 @@ static lt_status query_heuristics(lt_cuda *c, const plan *p, const call *k,
         *count = 0;
         return LT_OK;
     }
-    return lt_cuda_check(c, LT_CUDA_CUBLAS, (int)st, "cublasLtMatmulAlgoGetHeuristic");
+    LT_TRY(lt_cuda_check(c, LT_CUDA_CUBLAS, (int)st, "cublasLtMatmulAlgoGetHeuristic"));
+    const int given = *count;
+    *count = 0;
+    for (int i = 0; i < given; i++) /* other members are valid only with this state */
+        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+            found[(*count)++] = found[i];
+    return LT_OK;
 }
 
 static lt_status run_plan(lt_cuda *c, const plan *p, const lt_operand *operand, bool swapped,

@@ -36,6 +36,8 @@ static int get_properties(int ordinal, lt_cuda_properties *out)
         .minor = p.minor,
         .multiprocessors = p.multiProcessorCount,
         .memory_bytes = p.totalGlobalMem,
+        .cache_bytes = (size_t)p.l2CacheSize,
+        .shared_bytes = p.sharedMemPerBlockOptin,
     };
     snprintf(out->name, sizeof out->name, "%.63s", p.name);
     return 0;

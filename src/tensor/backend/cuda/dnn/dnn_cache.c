@@ -72,12 +72,17 @@ lt_status lt_dnn_get_cache(lt_cuda *c, lt_dnn_cache **out)
     return LT_OK;
 }
 
-/* On disk, a plan's key includes the version of cuDNN, the device and the conditions for engines. */
-static void make_disk_key(const lt_cuda *c, const lt_dnn_cache *cache, const char *key,
-                          char disk[DISK_KEY])
+/* On disk, a plan's key includes the version of cuDNN, the kind of device, its driver and the conditions for engines. */
+static void make_disk_key(const lt_cuda *c, const char *key, char disk[DISK_KEY])
 {
-    snprintf(disk, DISK_KEY, "%s\ncudnn %zu\ntf32 %d deterministic %d\n%s", key, cudnnGetVersion(),
-             c->tf32, c->deterministic, cache->device_text);
+    const lt_cuda_properties *p = &c->properties;
+    int driver = 0, runtime = 0;
+    (void)c->api->versions(&driver, &runtime);
+    snprintf(disk, DISK_KEY,
+             "%s\ncudnn %zu\ntf32 %d deterministic %d\n%s, %d.%d, %d multiprocessors, L2 %zu, "
+             "shared %zu, driver %d",
+             key, cudnnGetVersion(), c->tf32, c->deterministic, p->name, p->major, p->minor,
+             p->multiprocessors, p->cache_bytes, p->shared_bytes, driver);
 }
 
 lt_status lt_dnn_cache_add(lt_dnn_cache *cache, const char *key, lt_dnn_plan plan,
@@ -100,7 +105,7 @@ lt_status lt_dnn_cache_find(lt_cuda *c, lt_dnn_cache *cache, const char *key, bo
     *out = lt_plan_cache_find(cache->plans, key);
     if (*out || c->capturing || !cache->device_text)
         return LT_OK;
-    make_disk_key(c, cache, key, disk);
+    make_disk_key(c, key, disk);
     char *text = lt_plan_cache_read(cache->plans, disk);
     if (!text)
         return LT_OK;
@@ -118,7 +123,7 @@ void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
     char disk[DISK_KEY], *text = NULL;
     if (!cache->device_text)
         return;
-    make_disk_key(c, cache, key, disk);
+    make_disk_key(c, key, disk);
     if (plan->plan && lt_dnn_plan_text(plan, &text))
         return;
     (void)lt_plan_cache_write(cache->plans, disk, text ? text : composed);

@@ -125,6 +125,8 @@ template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *
 __device__ float round_to_tf32(float x)
 {
     uint32_t bits;
+    if (x != x) /* the sum below would overflow for a NaN of all ones */
+        return x;
     memcpy(&bits, &x, sizeof bits);
     bits = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000;
     memcpy(&x, &bits, sizeof x);
