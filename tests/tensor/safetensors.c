@@ -167,6 +167,19 @@ static void test_good(void **state)
     lt_safetensors_close(&file);
 }
 
+/* 640 is 0x80 0x02, as a pickle begins. */
+static void test_length_like_a_pickle(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH], header[641];
+    lt_safetensors *file = NULL;
+    snprintf(header, sizeof header, "%-640s", "{" F32("a", "1", "0,4") "}");
+    write_raw(temp_path(path, folder, "pickle"), header, strlen(header), 4);
+    assert_ok(lt_safetensors_open(&file, path));
+    assert_non_null(lt_safetensors_find(file, "a"));
+    lt_safetensors_close(&file);
+}
+
 /* A 4-D tensor is stored channels-last, and written in logical order. */
 static void test_round_trip(void **state)
 {
@@ -257,7 +270,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(bad) + 6];
+    struct CMUnitTest tests[COUNT_OF(bad) + 7];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){.name = bad[i].name,
@@ -268,6 +281,8 @@ int main(void)
     tests[n++] = (struct CMUnitTest){"tensors of dtypes that are not read have sizes",
                                      test_other_dtypes, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"a good file is read", test_good, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"a header whose length begins like a pickle",
+                                     test_length_like_a_pickle, NULL, NULL, NULL};
     tests[n++] =
         (struct CMUnitTest){"data written is read back", test_round_trip, NULL, NULL, NULL};
     tests[n++] =

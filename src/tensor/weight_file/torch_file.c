@@ -35,10 +35,17 @@ typedef struct reader {
     lt_pickle_value *root;
 } reader;
 
+/* Returns true for a length below 2^32 and the beginning of a header, such as 640: 0x80 0x02, as a pickle begins. */
+static bool is_safetensors(const char *map, size_t size)
+{
+    static const char high_bytes[4] = {0};
+    return size > 8 && !memcmp(map + 4, high_bytes, 4) && map[8] == '{';
+}
+
 bool lt_torch_is_file(const char *map, size_t size)
 {
     const unsigned char *byte = (const unsigned char *)map;
-    return size > 4
+    return size > 4 && !is_safetensors(map, size)
            && (!memcmp(map, "PK\003\004", 4) || (byte[0] == 0x80 && byte[1] >= 2 && byte[1] <= 5)
                || (size > TAR_MAGIC + 5 && !memcmp(map + TAR_MAGIC, "ustar", 5)));
 }
