@@ -18,6 +18,7 @@
 
 typedef struct arguments {
     bool json, values, optim;
+    const char *join;
 } arguments;
 
 static const lt_option table[] = {
@@ -29,6 +30,10 @@ static const lt_option table[] = {
      .help =
          "of checkpoints, or the latest of a run: rules, norms and spectra of factors, from the optimizer's state, "
          "instead of the tensors; --optim-stats of training writes more"},
+    {"Output", "join", 0, LT_OPTION_STRING, offsetof(arguments, join), .meta = "OUT",
+     .help =
+         "write the tensors of one FILE to the safetensors file OUT, and list nothing: joins the parts of "
+         "CHECKPOINT/model.safetensors or optim.safetensors, or of a model.safetensors.index.json"},
 };
 
 static const lt_program program = {
@@ -336,6 +341,17 @@ static int show_all(const lt_options *options, const arguments *a)
     return status;
 }
 
+/* Returns the exit status. */
+static int join(const lt_options *options, const char *out)
+{
+    if (lt_options_positional_count(options) != 1) {
+        fprintf(stderr, "inspect: --join %s: %zu files, want one\n", out,
+                lt_options_positional_count(options));
+        return 2;
+    }
+    return lt_safetensors_join(lt_options_positional(options, 0), out) ? fail() : 0;
+}
+
 int main(int argc, char **argv)
 {
     arguments a = {0};
@@ -349,7 +365,7 @@ int main(int argc, char **argv)
         fprintf(stderr,
                 "inspect: a file, a checkpoint or a run folder is wanted; --help says more\n");
     else
-        status = show_all(options, &a);
+        status = a.join ? join(options, a.join) : show_all(options, &a);
     lt_options_free(&options);
     return status;
 }

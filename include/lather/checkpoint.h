@@ -112,10 +112,10 @@ typedef struct lt_checkpoint_policy {
 } lt_checkpoint_policy;
 
 /** Writes FOLDER/checkpoints/step-N atomically, whatever kills the process; then points `latest` (and `best`) to
- *  it, and removes old ones of its run. policy NULL: keep all. Collective: rank 0 writes, the others send the
- *  state and the shards of parameters that only they have; a failure on one rank fails on all. The files depend
- *  neither on the number of ranks nor on who holds what. Errors: LT_E_IO (also a full disk; earlier checkpoints
- *  are kept, no partial one is left), LT_E_NOMEM. */
+ *  it, and removes old ones of its run. policy NULL: keep all. Collective: rank 0 writes, and each other rank
+ *  its part of the state that only it has (docs/adr/0096-write-checkpoints-in-parts.md); a failure on one rank fails
+ *  on all. The joined files depend neither on the number of ranks nor on who holds what. Errors: LT_E_IO (also a
+ *  full disk; earlier checkpoints are kept, no partial one is left), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_save(const char *folder,
                                                   const lt_checkpoint_contents *parts,
                                                   const lt_checkpoint_state *state,

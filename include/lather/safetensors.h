@@ -21,7 +21,8 @@ typedef struct lt_safetensors_entry {
 
 /** Opens a file for reading: safetensors, HuggingFace's model.safetensors.index.json, or the tensors
  *  of a file of torch.save(), which executes nothing. In a folder: model.safetensors, its index, or
- *  pytorch_model.bin. Errors: LT_E_IO; LT_E_FORMAT, naming the tensor (truncated file, header too
+ *  pytorch_model.bin. For a missing PATH opens PATH.index.json, whose entries are those of all its
+ *  parts. Errors: LT_E_IO; LT_E_FORMAT, naming the tensor (truncated file, header too
  *  long, invalid JSON or pickle, duplicate names, overlapping or missing bytes, unknown dtype, more
  *  than LT_MAX_DIMS dimensions); LT_E_UNSUPPORTED (a pickle that names other functions, compressed
  *  archives). */
@@ -58,6 +59,10 @@ LT_API LT_MUST_CHECK lt_status lt_safetensors_add_host(lt_safetensors_writer *wr
 /** Writes header and data, flushes them to disk, frees *writer and sets it to NULL. Removes the
  *  file on failure. Errors: LT_E_IO (for example a full disk). */
 LT_API LT_MUST_CHECK lt_status lt_safetensors_finish(lt_safetensors_writer **writer);
+/** Writes the tensors of a file or an index to one file. Its bytes are those that one rank would have
+ *  written, whatever parts a checkpoint has. Errors: as lt_safetensors_open() and
+ *  lt_safetensors_finish(); LT_E_UNSUPPORTED (a dtype without lt_dtype). */
+LT_API LT_MUST_CHECK lt_status lt_safetensors_join(const char *path, const char *out);
 /** Frees *writer without writing a file. */
 LT_API void lt_safetensors_discard(lt_safetensors_writer **writer);
 

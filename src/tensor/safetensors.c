@@ -9,10 +9,12 @@
 #include "base/file.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/weight_file/dtype.h"
+#include "tensor/weight_file/index.h"
 #include "tensor/weight_file/torch_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -28,6 +30,11 @@ typedef struct note {
     const char *key, *value;
 } note;
 
+typedef struct part_file {
+    const char *name;
+    lt_safetensors *file;
+} part_file;
+
 struct lt_safetensors {
     const char *path; /* the caller's path while opening, for messages */
     void *map;
@@ -41,9 +48,9 @@ struct lt_safetensors {
     size_t count, capacity;
     const char *data; /* first byte after the header */
     size_t data_bytes;
-    lt_torch_file torch;   /* owns the contents of a file of torch.save(), and changed entries */
-    lt_safetensors **part; /* files of an index, which own the entries */
-    size_t parts, part_capacity;
+    lt_torch_file torch; /* owns the contents of a file of torch.save(), and changed entries */
+    part_file *part;     /* files of an index, which own the entries */
+    size_t parts, part_capacity, last_part;
 };
 
 static lt_status fail_entry(const lt_safetensors *f, const char *tensor, const char *what)
@@ -290,30 +297,58 @@ static lt_status open_file(lt_safetensors **out, const char *path, bool is_part)
 
 /* --- Models in several files --- */
 
-/* Opens a file of the index in its folder, once. */
-static lt_status open_part(lt_safetensors *f, const lt_json_value *first, const lt_json_value *v)
+static lt_status open_checked_part(lt_safetensors *f, const char *path, const char *name)
 {
-    for (const lt_json_value *w = first; w != v; w = w->next)
-        if (!strcmp(w->string, v->string))
-            return LT_OK;
+    const lt_index_part at = {lt_json_member(lt_json_root(f->json), "metadata"), f->path, path,
+                              name};
+    const lt_status st = open_file(&f->part[f->parts].file, path, true);
+    if (st == LT_E_NOMEM)
+        return st;
+    if (st) { /* the reason may be that it is missing or truncated */
+        char why[512];
+        snprintf(why, sizeof why, "%s", lt_error_message());
+        LT_TRY(lt_index_check_size(&at));
+        return lt_fail(st, "%s", why);
+    }
+    f->part[f->parts++].name = name;
+    const lt_safetensors *part = f->part[f->parts - 1].file;
+    LT_TRY(lt_index_check_origin(&at, lt_safetensors_metadata(part, LT_PART_STEP),
+                                 lt_safetensors_metadata(part, LT_PART_RUN)));
+    return lt_index_check_size(&at);
+}
+
+/* Returns the open file of the index with this name, or NULL; consecutive tensors tend to be in the same. */
+static const lt_safetensors *find_part(lt_safetensors *f, const char *name)
+{
+    for (size_t i = 0; i < f->parts; i++) {
+        f->last_part = f->last_part < f->parts ? f->last_part : 0;
+        if (!strcmp(f->part[f->last_part].name, name))
+            return f->part[f->last_part].file;
+        f->last_part++;
+    }
+    return NULL;
+}
+
+/* Opens a file of the index in its folder, once. */
+static lt_status open_part(lt_safetensors *f, const lt_json_value *v)
+{
+    if (find_part(f, v->string))
+        return LT_OK;
     if (!*v->string || strchr(v->string, '/'))
         return lt_fail(LT_E_FORMAT, "%s: '%.100s' is not the name of a file in its folder", f->path,
                        v->string);
     LT_TRY(LT_GROW(&f->part, &f->part_capacity, f->parts + 1));
     const char *slash = strrchr(f->path, '/');
     char *path = lt_format("%.*s%s", slash ? (int)(slash - f->path) + 1 : 0, f->path, v->string);
-    lt_status st = path ? open_file(&f->part[f->parts], path, true) : LT_E_NOMEM;
-    f->parts += !st;
+    lt_status st = path ? open_checked_part(f, path, v->string) : LT_E_NOMEM;
     lt_free(path);
     return st;
 }
 
 static lt_status add_part_entry(lt_safetensors *f, const lt_json_value *v)
 {
-    const lt_safetensors_entry *e = NULL;
     LT_TRY(LT_GROW(&f->entry, &f->capacity, f->count + 1));
-    for (size_t i = 0; i < f->parts && !e; i++)
-        e = lt_safetensors_find(f->part[i], v->key);
+    const lt_safetensors_entry *e = lt_safetensors_find(find_part(f, v->string), v->key);
     if (!e)
         return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s' is not in '%.100s'", f->path, v->key,
                        v->string);
@@ -324,7 +359,7 @@ static lt_status add_part_entry(lt_safetensors *f, const lt_json_value *v)
 /* Reads HuggingFace's model.safetensors.index.json: the file of each tensor. */
 static lt_status read_index(lt_safetensors *f)
 {
-    enum { MAX_PARTS = 1000 };
+    enum { MAX_PARTS = 1 << 16 };
     LT_TRY(lt_json_load(&f->json, f->path));
     const lt_json_value *map = lt_json_member(lt_json_root(f->json), "weight_map");
     if (!map || map->type != LT_JSON_OBJECT || !map->count)
@@ -333,7 +368,7 @@ static lt_status read_index(lt_safetensors *f)
     for (const lt_json_value *v = map->child; v; v = v->next) {
         if (v->type != LT_JSON_STRING)
             return lt_fail(LT_E_FORMAT, "%s: the file of '%.100s' is not a text", f->path, v->key);
-        LT_TRY(open_part(f, map->child, v));
+        LT_TRY(open_part(f, v));
         if (f->parts > MAX_PARTS)
             return lt_fail(LT_E_FORMAT, "%s: more than %d files", f->path, MAX_PARTS);
     }
@@ -361,13 +396,28 @@ static lt_status find_in_folder(char **file, const char *folder)
                    names[2]);
 }
 
+/* Finds the index of a missing file, to be freed; else its path. */
+static lt_status find_index(char **file, const char *path)
+{
+    *file = lt_format("%s" LT_INDEX_ENDING, path);
+    if (*file && access(*file, F_OK)) {
+        lt_free(*file);
+        *file = lt_strdup(path);
+    }
+    return *file ? LT_OK : LT_E_NOMEM;
+}
+
 lt_status lt_safetensors_open(lt_safetensors **out, const char *path)
 {
     struct stat info;
     char *file = NULL;
-    if (stat(path, &info) || !S_ISDIR(info.st_mode))
+    const bool missing = stat(path, &info) != 0;
+    if (!missing && !S_ISDIR(info.st_mode))
         return open_file(out, path, false);
-    LT_TRY(find_in_folder(&file, path));
+    if (missing) /* it may be in parts */
+        LT_TRY(find_index(&file, path));
+    else
+        LT_TRY(find_in_folder(&file, path));
     lt_status st = open_file(out, file, false);
     lt_free(file);
     return st;
@@ -379,7 +429,7 @@ void lt_safetensors_close(lt_safetensors **file)
     if (!f)
         return;
     for (size_t i = 0; i < f->parts; i++)
-        lt_safetensors_close(&f->part[i]);
+        lt_safetensors_close(&f->part[i].file);
     if (f->map)
         munmap(f->map, f->size);
     lt_torch_clear(&f->torch);
@@ -460,8 +510,23 @@ const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)
         if (!strcmp(file->metadata[i].key, key))
             found = file->metadata[i].value;
     for (size_t i = 0; i < file->parts && !found; i++)
-        found = lt_safetensors_metadata(file->part[i], key);
+        found = lt_safetensors_metadata(file->part[i].file, key);
     return found;
+}
+
+bool lt_safetensors_metadata_at(const lt_safetensors *f, size_t index, const char **key,
+                                const char **value)
+{
+    for (size_t i = 0; index >= f->notes; i++) { /* an index has no metadata here */
+        if (i == f->parts)
+            return false;
+        if (lt_safetensors_metadata_at(f->part[i].file, index, key, value))
+            return true;
+        index -= f->part[i].file->notes;
+    }
+    *key = f->metadata[index].key;
+    *value = f->metadata[index].value;
+    return true;
 }
 
 const char *lt_safetensors_part(const lt_safetensors *file)

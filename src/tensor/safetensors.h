@@ -2,6 +2,8 @@
 #ifndef LT_TENSOR_SAFETENSORS_H
 #define LT_TENSOR_SAFETENSORS_H
 
+#include "tensor/weight_file/index.h"
+
 #include "lather/safetensors.h"
 
 /* Callback that writes a tensor's data to host memory, row-major, when the file is written. */
@@ -13,6 +15,10 @@ LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer,
 
 /* lt_safetensors_finish() for a file of an lt_atomic_dir, which does the syncing. */
 LT_MUST_CHECK lt_status lt_safetensors_finish_unsynced(lt_safetensors_writer **writer);
+
+/* Finds entry `index` of __metadata__, of all parts in turn; returns false after the last. */
+bool lt_safetensors_metadata_at(const lt_safetensors *file, size_t index, const char **key,
+                                const char **value);
 
 /* Returns the key of the dict that was read, if a file of torch.save() has several; otherwise NULL. */
 const char *lt_safetensors_part(const lt_safetensors *file);

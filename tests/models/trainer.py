@@ -144,7 +144,14 @@ def folders(cwd, classes=3, images=4, side=20):
 
 
 def content(*names):
-    with open(os.path.join(*names), "rb") as f:
+    """Bytes of a file; those of a checkpoint in parts are joined."""
+    path = os.path.join(*names)
+    if not os.path.exists(path) and os.path.exists(f"{path}.index.json"):
+        with tempfile.TemporaryDirectory() as folder:
+            joined = os.path.join(folder, "joined")
+            subprocess.run([os.path.join(TOOLS, "inspect"), "--join", joined, path], check=True, timeout=60)
+            return content(joined)
+    with open(path, "rb") as f:
         return f.read()
 
 

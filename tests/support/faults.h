@@ -46,6 +46,7 @@ static _Atomic unsigned fault_kinds;
 static _Atomic(const char *) fault_name; /* name of the failed call, or NULL */
 static _Atomic unsigned fault_kind;      /* kind of the failed call */
 static _Atomic int64_t fault_live;       /* allocations that were not freed */
+static _Atomic int fault_exit; /* the call ends the process with this status; 0: it fails */
 
 /* Call site of each call: a hash of its frames, for calls that are counted down from FAULT_BEYOND. */
 enum { FAULT_BEYOND = 1 << 30, FAULT_SITES = 1 << 14, FAULT_FRAMES = 24 };
@@ -71,6 +72,8 @@ static inline bool fault_due(unsigned kind, const char *name)
         fault_note(FAULT_BEYOND - left);
         return false;
     }
+    if (atomic_load(&fault_exit))
+        _exit(atomic_load(&fault_exit));
     atomic_store(&fault_kind, kind);
     atomic_store(&fault_name, name);
     if (getenv("LATHER_FAULT_TRACE")) {

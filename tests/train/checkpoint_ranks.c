@@ -1,8 +1,8 @@
-/* Checkpoints of several ranks, each a thread: the files do not depend on the number of ranks. */
+/* Checkpoints of several ranks, each a thread: the joined files do not depend on the number of ranks. */
 
+#include "joined.h"
 #include "optim/shampoo/reference.h"
 #include "ranks.h"
-#include "temp_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/detail/checkpoint_hash.h"
@@ -247,14 +247,8 @@ static void play_well(int ranks, const plan *what)
 
 static bool same_checkpoints(const char *a, const char *b)
 {
-    static const char *const files[] = {"model.safetensors", "optim.safetensors", "state.json"};
-    bool same = true;
-    for (size_t i = 0; i < COUNT_OF(files); i++) {
-        char x[TEMP_PATH], y[TEMP_PATH], name[64];
-        snprintf(name, sizeof name, "checkpoints/latest/%s", files[i]);
-        same = same && temp_same(temp_path(x, a, name), temp_path(y, b, name));
-    }
-    return same;
+    return joined_same(a, b, "model.safetensors") && joined_same(a, b, "optim.safetensors")
+           && joined_same_state(a, b);
 }
 
 static const char *run_folder(char *path, const char *name, int ranks)

@@ -139,10 +139,10 @@ static void test_other_versions(void **state)
     assert_string_equal(lt_checkpoint_find_fact(&got, "arch")->text, "tiny");
     assert_string_equal(got.unit, "images");
     assert_ok(lt_checkpoint_check_task(path, &got, &r.state));
-    cut(file, "\"format\":1", ",\"step\"", "\"format\":2");
+    cut(file, "\"format\":1", ",\"step\"", "\"format\":3");
     cut(file, "\"version\":\"", "\",\"cpu\"", "\"version\":\"9.8.7");
     assert_status(lt_checkpoint_verify(path, &got), LT_E_FORMAT);
-    assert_non_null(strstr(lt_error_message(), "state.json: format 2, written by lather 9.8.7; "));
+    assert_non_null(strstr(lt_error_message(), "state.json: format 3, written by lather 9.8.7; "));
     assert_non_null(strstr(lt_error_message(), "resume with the version that wrote it"));
     run_close(&r);
 }

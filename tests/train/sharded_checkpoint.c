@@ -1,7 +1,7 @@
-/* Checkpoints of ranks that hold shards of parameters: the files equal those of one rank. */
+/* Checkpoints of ranks that hold shards of parameters: the joined files equal those of one rank. */
 
 #include "../optim/sharded_ranks.h"
-#include "temp_folder.h"
+#include "joined.h"
 
 #include "lather/checkpoint.h"
 
@@ -58,11 +58,7 @@ static void run_steps(const scenario *s, int from, int to, const grid *layout, i
 
 static bool same_checkpoints(const char *a, const char *b)
 {
-    static const char *const files[] = {"checkpoints/latest/optim.safetensors",
-                                        "checkpoints/latest/model.safetensors"};
-    char x[TEMP_PATH], y[TEMP_PATH];
-    return temp_same(temp_path(x, a, files[0]), temp_path(y, b, files[0]))
-           && temp_same(temp_path(x, a, files[1]), temp_path(y, b, files[1]));
+    return joined_same(a, b, "optim.safetensors") && joined_same(a, b, "model.safetensors");
 }
 
 /* Ten steps on one rank and on two replicas of 2x2, or 2x2x2; then ten more on 1, 4 and 3 ranks. */

@@ -2,6 +2,7 @@
  * ranks and micro-batches. A rank is a thread. */
 
 #include "base/encoding/sha256.h"
+#include "joined.h"
 #include "train/classify/task.h"
 #include "train/language/task.h"
 #include "training.h"
@@ -144,10 +145,11 @@ static void end(void *context)
 
 static void hash_file(uint8_t out[LT_SHA256_BYTES], const plan *p, const char *name)
 {
-    char under[64], path[TEMP_PATH];
+    char under[64], run_path[TEMP_PATH], path[TEMP_PATH];
     size_t bytes;
-    snprintf(under, sizeof under, "%dx%d/checkpoints/latest/%s", p->ranks, p->accum, name);
-    char *file = temp_read(temp_path(path, folder, under), &bytes);
+    snprintf(under, sizeof under, "%dx%d", p->ranks, p->accum);
+    char *file =
+        temp_read(joined(path, temp_path(run_path, folder, under), name, "joined"), &bytes);
     lt_sha256(out, file, bytes);
     free(file);
 }

@@ -64,6 +64,10 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_sum_share(const lt_reading *reading,
                                                      const lt_state_entry *entry, int stored,
                                                      int parts);
 
+/* Computes the size and the CRC-32C of a file. Errors: LT_E_IO, LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_checkpoint_sum_file(const char *path, int64_t *bytes, uint32_t *crc);
+/* Writes {"bytes", "crc32c"} under the name of a file. */
+void lt_checkpoint_put_sum(lt_json_writer *w, const char *name, int64_t bytes, uint32_t crc);
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other files, which
  * must be complete. */
 LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,

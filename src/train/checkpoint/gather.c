@@ -1,4 +1,4 @@
-/* Gathers tensors on rank 0 while the file is written, one at a time to bound memory. */
+/* Sends tensors to the ranks that write them, while the files are written, one at a time to bound memory. */
 
 #include "gather.h"
 
@@ -113,6 +113,7 @@ static lt_status find_holders(const lt_shard_gather *g, lt_gathered *t, const lt
         if (g->params->item[i] == param) {
             t->holder = g->holder + g->first[i];
             t->holders = g->first[i + 1] - g->first[i];
+            t->owner = t->holder[i % t->holders].rank; /* in turn: equal work */
             return LT_OK;
         }
     return is_sharded_param(param) ? lt_fail(
@@ -130,7 +131,7 @@ static void free_gathered(lt_gathered *t)
 lt_status lt_gather_add(lt_shard_gather *g, const lt_gathered *item, const lt_param *param)
 {
     lt_gathered t = *item;
-    t.comm = g->comm;
+    t.gather = g;
     lt_status st = t.name ? find_holders(g, &t, param) : LT_E_NOMEM;
     if (!st)
         st = LT_GROW(&g->item, &g->capacity, g->count + 1);
@@ -153,6 +154,16 @@ lt_status lt_gather_add_param(lt_shard_gather *g, const lt_param *p)
 }
 
 /* --- A piece of a tensor: the whole, or a shard --- */
+
+static int own_rank(const lt_shard_gather *g)
+{
+    return g->comm ? g->comm->rank : 0;
+}
+
+static int writer_of(const lt_gathered *t)
+{
+    return t->gather->in_parts ? t->owner : 0;
+}
 
 static lt_holder holder_of(const lt_gathered *t, size_t index)
 {
@@ -178,19 +189,20 @@ static lt_status read_piece(const lt_gathered *t, void *host)
     return st;
 }
 
-/* Sends this rank's piece to rank 0, row-major whatever its memory format. */
+/* Sends this rank's piece to the writer, row-major whatever its memory format. */
 static lt_status send_piece(const lt_gathered *t)
 {
+    lt_comm *comm = t->gather->comm;
     const lt_tensor *piece;
     lt_tensor *shown = NULL, *rows = NULL;
     lt_request *request = NULL;
     LT_TRY(get_own_shard(t, &piece, &shown));
     lt_status st =
-        lt_tensor_new(&rows, t->comm->device, lt_tensor_dtype(piece), lt_tensor_shape(piece));
+        lt_tensor_new(&rows, comm->device, lt_tensor_dtype(piece), lt_tensor_shape(piece));
     if (!st)
         st = lt_tensor_copy(rows, piece);
     if (!st)
-        st = lt_comm_send_begin(t->comm, rows, 0, &request);
+        st = lt_comm_send_begin(comm, rows, writer_of(t), &request);
     if (!st)
         st = lt_request_wait(&request);
     lt_tensor_free(&rows);
@@ -202,23 +214,24 @@ static lt_status send_piece(const lt_gathered *t)
  * wait forever. */
 static lt_status receive_piece(const lt_gathered *t, const lt_holder *from, void *host)
 {
+    lt_comm *comm = t->gather->comm;
     lt_tensor *rows = NULL;
     lt_request *request = NULL;
     lt_status st =
-        lt_tensor_new(&rows, t->comm->device, t->dtype, LT_SHAPE(lt_shard_spec_count(&from->spec)));
+        lt_tensor_new(&rows, comm->device, t->dtype, LT_SHAPE(lt_shard_spec_count(&from->spec)));
     if (!st)
-        st = lt_comm_recv_begin(t->comm, rows, from->rank, &request);
+        st = lt_comm_recv_begin(comm, rows, from->rank, &request);
     if (!st)
         st = lt_request_wait(&request);
     if (st)
-        lt_comm_abort(t->comm);
+        lt_comm_abort(comm);
     if (!st && host)
         st = lt_tensor_read(rows, host, lt_tensor_bytes(rows));
     lt_tensor_free(&rows);
     return st;
 }
 
-/* --- Rank 0 --- */
+/* --- The walk --- */
 
 /* Reads or receives the next piece into the whole tensor; NULL: discards it. */
 static lt_status read_next_shard(lt_gathered *t, void *whole)
@@ -232,7 +245,7 @@ static lt_status read_next_shard(lt_gathered *t, void *whole)
         return LT_E_NOMEM;
     t->taken++;
     lt_status st = LT_OK;
-    if (from.rank)
+    if (from.rank != own_rank(t->gather))
         st = receive_piece(t, &from, piece);
     else if (piece)
         st = read_piece(t, piece);
@@ -251,10 +264,37 @@ static lt_status read_all_shards(lt_gathered *t, void *whole)
     return LT_OK;
 }
 
+static lt_status send_own_pieces(const lt_gathered *t)
+{
+    for (size_t h = 0; h < t->holders; h++)
+        if (holder_of(t, h).rank == own_rank(t->gather))
+            LT_TRY(send_piece(t));
+    return LT_OK;
+}
+
+/* Passes the tensors before index, as lt_gather_finish(). */
+static lt_status walk_to(lt_shard_gather *g, size_t index)
+{
+    lt_status st = LT_OK;
+    for (; g->next < index && !st; g->next++) {
+        lt_gathered *t = &g->item[g->next];
+        st = writer_of(t) == own_rank(g) ? read_all_shards(t, NULL) : send_own_pieces(t);
+    }
+    if (st && g->comm) /* else the other ranks wait forever */
+        lt_comm_abort(g->comm);
+    return st;
+}
+
+lt_status lt_gather_finish(lt_shard_gather *g)
+{
+    return walk_to(g, g->count);
+}
+
 /* Callback of the safetensors writer: reads or receives all shards of a tensor, converting f64 to f32 if needed. */
 static lt_status read_gathered_tensor(void *context, void *host, size_t bytes)
 {
     lt_gathered *t = context;
+    LT_TRY(walk_to(t->gather, (size_t)(t - t->gather->item)));
     if (t->stored == t->dtype)
         return read_all_shards(t, host);
     const size_t count = bytes / lt_dtype_size(t->stored);
@@ -264,6 +304,14 @@ static lt_status read_gathered_tensor(void *context, void *host, size_t bytes)
         ((float *)host)[i] = (float)wide[i];
     lt_free(wide);
     return st;
+}
+
+size_t lt_gather_count_own(const lt_shard_gather *g, size_t first, size_t last)
+{
+    size_t count = 0;
+    for (size_t i = first; i < last; i++)
+        count += writer_of(&g->item[i]) == own_rank(g);
+    return count;
 }
 
 lt_status lt_gather_read(lt_shard_gather *g, size_t index, void **data, size_t *bytes)
@@ -283,6 +331,8 @@ static lt_status add_metadata_and_tensors(lt_shard_gather *g, const lt_gather_fi
         LT_TRY(lt_safetensors_add_metadata(w, f->metadata[i].key, f->metadata[i].value));
     for (size_t i = f->first; i < f->last; i++) {
         lt_gathered *t = &g->item[i];
+        if (writer_of(t) != own_rank(g))
+            continue;
         LT_TRY(lt_safetensors_add_source(w, t->name, t->stored, t->shape, read_gathered_tensor, t));
         if (t->note)
             LT_TRY(lt_safetensors_add_metadata(w, t->name, t->note));
@@ -302,32 +352,12 @@ lt_status lt_gather_write(lt_shard_gather *g, const lt_gather_file *f)
     return st;
 }
 
-void lt_gather_close(lt_shard_gather *g, bool sent)
+void lt_gather_close(lt_shard_gather *g)
 {
-    const bool drain = sent && g->comm && g->comm->rank == 0;
-    lt_status st = LT_OK;
-    for (size_t i = 0; i < g->count; i++) {
-        lt_gathered *t = &g->item[i];
-        while (drain && !st && t->taken < t->holders)
-            st = read_next_shard(t, NULL);
-        free_gathered(t);
-    }
+    for (size_t i = 0; i < g->count; i++)
+        free_gathered(&g->item[i]);
     lt_free(g->item);
     lt_free(g->holder);
     lt_free(g->first);
     *g = (lt_shard_gather){0};
-}
-
-/* --- The other ranks --- */
-
-lt_status lt_gather_send(const lt_shard_gather *g)
-{
-    lt_status st = LT_OK;
-    for (size_t i = 0; i < g->count && !st; i++)
-        for (size_t h = 0; h < g->item[i].holders && !st; h++)
-            if (holder_of(&g->item[i], h).rank == g->comm->rank)
-                st = send_piece(&g->item[i]);
-    if (st) /* else rank 0 waits forever */
-        lt_comm_abort(g->comm);
-    return st;
 }

@@ -1,5 +1,5 @@
-/* Tensors of the files that rank 0 writes, wherever they are. All ranks list the tensors in the same order; then
- * rank 0 receives one after another as it writes, and the other ranks send theirs. */
+/* Tensors of files, wherever they are. All ranks list them in the same order. Rank 0 writes all, or the owner of each
+ * tensor writes it to its part. Ranks walk the list: the writer of a tensor receives what other ranks hold of it. */
 #ifndef LT_TRAIN_GATHER_H
 #define LT_TRAIN_GATHER_H
 
@@ -19,17 +19,19 @@ typedef struct lt_gathered {
     const lt_tensor *tensor;        /* this rank's whole tensor or shard; NULL if it has neither */
     struct lt_quantized *quantized; /* state to dequantize, instead of tensor */
     lt_tensor *made;                /* owned: tensor that was made for the file; else NULL */
-    int owner;                      /* rank that holds the whole */
+    int owner;                      /* rank that holds the whole; else one that holds a shard */
     bool later;                     /* belongs to a group of ranks after the first (groups.c) */
     const lt_holder *holder;        /* ranks that hold shards; NULL: the owner holds the whole */
-    size_t holders, taken;          /* number of holders; how many of them rank 0 has read */
-    lt_comm *comm;
+    size_t holders, taken;          /* number of holders; how many of them the writer has read */
+    struct lt_shard_gather *gather;
 } lt_gathered;
 
 typedef struct lt_shard_gather {
     lt_comm *comm; /* communicator of all ranks; NULL: this rank alone */
     lt_gathered *item;
     size_t count, capacity;
+    size_t next;             /* index of the first tensor that the walk has not passed */
+    bool in_parts;           /* owners write the tensors; false: rank 0 does */
     const lt_params *params; /* parameters whose shards are gathered; NULL: none */
     lt_holder *holder;       /* holders of the shards of params, parameter by parameter */
     size_t *first;           /* [params + 1]: index in holder of each parameter's first */
@@ -40,8 +42,7 @@ typedef struct lt_shard_gather {
  * shape), LT_E_SHAPE (the shards of all ranks are not exactly the parameter: names it), LT_E_NOMEM, LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_gather_open(lt_shard_gather *out, lt_comm *comm,
                                        const lt_params *params);
-/* Frees the list. sent: the other ranks have sent; rank 0 then receives and discards the tensors that it did not write. */
-void lt_gather_close(lt_shard_gather *gather, bool sent);
+void lt_gather_close(lt_shard_gather *gather);
 
 /* Adds a tensor, sharded as param is; param NULL: whole. Takes name, note and made even if it fails; name NULL:
  * LT_E_NOMEM. Errors: LT_E_ARG (a shard of a parameter unknown to lt_gather_open()), LT_E_NOMEM. */
@@ -59,13 +60,17 @@ typedef struct lt_gather_file {
     const lt_metadata *metadata;
     size_t metadata_count;
 } lt_gather_file;
-/* Writes the file, on rank 0. Errors: LT_E_IO, LT_E_NOMEM, LT_E_ARG (a duplicate name), those of receiving. */
+/* Returns the number of tensors from first to last-1 that this rank writes. */
+size_t lt_gather_count_own(const lt_shard_gather *gather, size_t first, size_t last);
+/* Writes the tensors that this rank writes. Errors: LT_E_IO, LT_E_NOMEM, LT_E_ARG (a duplicate name), those of
+ * receiving. */
 LT_MUST_CHECK lt_status lt_gather_write(lt_shard_gather *gather, const lt_gather_file *file);
-/* Reads tensor number index as a file would have it, on rank 0; free *data with lt_free(). Call in the order of the list.
- * Errors: LT_E_NOMEM, those of receiving. */
+/* Reads tensor number index as a file would have it, on the rank that writes it; free *data with lt_free(). Call in the
+ * order of the list. Errors: LT_E_NOMEM, those of receiving. */
 LT_MUST_CHECK lt_status lt_gather_read(lt_shard_gather *gather, size_t index, void **data,
                                        size_t *bytes);
-/* Sends this rank's tensors, on the other ranks, while rank 0 writes. A failure aborts the group. */
-LT_MUST_CHECK lt_status lt_gather_send(const lt_shard_gather *gather);
+/* Walks the rest of the list, on every rank, also after a failure: sends tensors that other ranks write, receives and
+ * discards those that this rank did not write. A failure aborts the group. */
+LT_MUST_CHECK lt_status lt_gather_finish(lt_shard_gather *gather);
 
 #endif

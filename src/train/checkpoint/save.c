@@ -1,5 +1,5 @@
-/* Saving checkpoints, and hashes of their contents: all ranks list the tensors of the files, then rank 0 reads them and
- * the others send. */
+/* Saving checkpoints, and hashes of their contents. All ranks list the tensors; then each writes those that it owns
+ * (parts.h), and rank 0 the rest and the index. Rank 0 renames the folder when all ranks have synced their parts. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -10,6 +10,7 @@
 #include "dist/consensus.h"
 #include "entry.h"
 #include "optim/sharding/shard.h"
+#include "parts.h"
 
 #include "lather/detail/checkpoint_hash.h"
 #include "lather/ext/comm.h"
@@ -88,69 +89,30 @@ static lt_status list_on_all_ranks(saving *s)
     return st || !parts->local ? st : lt_gather_add_group_tensors(&s->gather, parts, s->state);
 }
 
-/* --- Rank 0 --- */
+/* --- The folder, on rank 0 --- */
 
-static lt_status write_tensors(const char *folder, const char *name, lt_shard_gather *gather,
-                               lt_gather_file file)
+static lt_status begin_folder(lt_atomic_dir *commit, const char *folder, int64_t step)
 {
-    char *path = lt_format("%s/%s", folder, name);
-    file.path = path;
-    file.is_part = true;
-    lt_status st = path ? lt_gather_write(gather, &file) : LT_E_NOMEM;
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    char *path = lt_format("%s/checkpoints/step-%" PRId64, folder, step);
+    lt_status st = checkpoints && path ? lt_make_shared_folder(checkpoints) : LT_E_NOMEM;
+    if (!st) {
+        lt_checkpoint_clean_in(checkpoints);
+        st = lt_atomic_dir_begin(commit, path);
+    }
     lt_free(path);
+    lt_free(checkpoints);
     return st;
 }
 
-static lt_status write_checkpoint_files(const char *folder, saving *s)
-{
-    const lt_gather_file model = {.last = s->models,
-                                  .is_weights = true,
-                                  .metadata = s->parts->metadata,
-                                  .metadata_count = s->parts->metadata_count},
-                         optim = {.first = s->models, .last = s->gather.count};
-    LT_TRY(write_tensors(folder, LT_CHECKPOINT_MODEL, &s->gather, model));
-    LT_TRY(write_tensors(folder, LT_CHECKPOINT_OPTIM, &s->gather, optim));
-    return lt_checkpoint_write_state(folder, s->parts, s->state);
-}
-
-static lt_status write_step_atomically(const char *checkpoints, saving *s)
-{
-    char *path = lt_format("%s/step-%" PRId64, checkpoints, s->state->step);
-    if (!path)
-        return LT_E_NOMEM;
-    lt_atomic_dir commit = {0};
-    lt_status st = lt_atomic_dir_begin(&commit, path);
-    lt_free(path);
-    LT_TRY(st);
-    st = write_checkpoint_files(commit.temp, s);
-    if (st) {
-        lt_atomic_dir_abandon(&commit);
-        return st;
-    }
-    return lt_atomic_dir_commit(&commit);
-}
-
-/* A checkpoint to write. */
-typedef struct destination {
-    const char *folder;
-    const lt_checkpoint_policy *policy;
-} destination;
-
-static lt_status write_checkpoint(void *context, saving *s)
+static lt_status link_and_prune(const char *folder, const lt_checkpoint_state *state,
+                                const lt_checkpoint_policy *policy)
 {
     static const lt_checkpoint_policy keep_all = {0};
-    const char *folder = ((const destination *)context)->folder;
-    const lt_checkpoint_policy *policy = ((const destination *)context)->policy;
     char *checkpoints = lt_format("%s/checkpoints", folder);
-    if (!checkpoints)
-        return LT_E_NOMEM;
-    lt_status st = lt_make_shared_folder(checkpoints);
-    if (!st) {
-        lt_checkpoint_clean_in(checkpoints);
-        st = write_step_atomically(checkpoints, s);
-    }
-    if (!st)
-        st = lt_checkpoint_link_and_prune(checkpoints, s->state, policy ? policy : &keep_all);
+    lt_status st =
+        checkpoints ? lt_checkpoint_link_and_prune(checkpoints, state, policy ? policy : &keep_all)
+                    : LT_E_NOMEM;
     lt_free(checkpoints);
     return st;
 }
@@ -196,9 +158,8 @@ static lt_status hash_tensor(lt_checkpoint_hashes *h, lt_shard_gather *gather, s
     return st;
 }
 
-static lt_status write_hashes(void *context, saving *s)
+static lt_status write_hashes(lt_checkpoint_hashes *h, saving *s)
 {
-    lt_checkpoint_hashes *h = context;
     lt_state_visitor visitor = {.entry = lt_skip_entry, .number = hash_number, .context = h};
     const char *text;
     size_t bytes;
@@ -221,17 +182,62 @@ static lt_status write_hashes(void *context, saving *s)
 
 /* --- All ranks --- */
 
-/* Lists the tensors; then rank 0 calls write, and the others send. */
-static lt_status gather_and_write(saving *s, lt_status (*write)(void *context, saving *s),
-                                  void *context)
+static lt_status agree_on_status(const lt_checkpoint_contents *parts, lt_status st)
 {
-    lt_comm *comm = s->parts->comm;
-    lt_status st = list_on_all_ranks(s);
-    const bool listed = !st;
-    if (listed)
-        st = comm && lt_comm_rank(comm) > 0 ? lt_gather_send(&s->gather) : write(context, s);
-    lt_gather_close(&s->gather, listed);
-    return listed && comm ? lt_comm_agree_on_status(comm, st) : st;
+    return is_alone(parts) ? st : lt_comm_agree_on_status(parts->comm, st);
+}
+
+/* Walks the rest of the list, in which other ranks may wait for this one. Returns st, or what failed on any rank. */
+static lt_status finish_walk(saving *s, lt_status st)
+{
+    const lt_status walked = lt_gather_finish(&s->gather);
+    return agree_on_status(s->parts, st ? st : walked);
+}
+
+/* Writes the parts to a folder that rank 0 has made. */
+static lt_status write_parts(saving *s, lt_parts *p, const lt_atomic_dir *commit)
+{
+    const char *temp = commit->temp ? commit->temp : "";
+    char *shared = NULL;
+    lt_status st = p->is_shared ? lt_parts_share_folder(p, temp, &shared) : LT_OK;
+    if (!st)
+        st = lt_parts_write(p, shared ? shared : temp);
+    st = finish_walk(s, st);
+    if (!st && p->is_shared)
+        st = lt_parts_exchange(p);
+    lt_free(shared);
+    return st;
+}
+
+/* Completes the checkpoint, on rank 0. */
+static lt_status commit_checkpoint(const lt_parts *p, lt_atomic_dir *commit, const char *folder,
+                                   const lt_checkpoint_policy *policy)
+{
+    LT_TRY(lt_parts_write_indices(p, commit->temp));
+    LT_TRY(lt_checkpoint_write_state(commit->temp, p->contents, p->state));
+    LT_TRY(lt_atomic_dir_commit(commit));
+    return link_and_prune(folder, p->state, policy);
+}
+
+static lt_status write_checkpoint(saving *s, const char *folder, const lt_checkpoint_policy *policy)
+{
+    lt_parts p = {.gather = &s->gather,
+                  .contents = s->parts,
+                  .state = s->state,
+                  .end = {s->models, s->gather.count}};
+    const bool is_first = is_alone(s->parts) || lt_comm_rank(s->parts->comm) == 0;
+    lt_atomic_dir commit = {0};
+    lt_status st = lt_parts_plan(&p);
+    if (!st && is_first)
+        st = begin_folder(&commit, folder, s->state->step);
+    st = agree_on_status(s->parts, st);
+    if (!st)
+        st = write_parts(s, &p, &commit);
+    if (!st && is_first)
+        st = commit_checkpoint(&p, &commit, folder, policy);
+    lt_atomic_dir_abandon(&commit);
+    lt_free(p.of);
+    return agree_on_status(s->parts, st);
 }
 
 lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_contents *parts,
@@ -241,7 +247,10 @@ lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_contents *p
     saving s = {.parts = parts, .state = state};
     lt_status st = local ? lt_local_steps_gather_state(local) : LT_OK;
     if (!st)
-        st = gather_and_write(&s, write_checkpoint, &(destination){folder, policy});
+        st = list_on_all_ranks(&s);
+    if (!st)
+        st = write_checkpoint(&s, folder, policy);
+    lt_gather_close(&s.gather);
     if (local)
         (void)!lt_local_steps_free_gathered(local, false);
     return st;
@@ -251,7 +260,13 @@ lt_status lt_checkpoint_hash(const lt_checkpoint_contents *parts, const lt_check
                              lt_checkpoint_hashes *out)
 {
     saving s = {.parts = parts, .state = state};
-    return gather_and_write(&s, write_hashes, out);
+    lt_status st = list_on_all_ranks(&s);
+    if (!st) {
+        const bool is_first = is_alone(parts) || lt_comm_rank(parts->comm) == 0;
+        st = finish_walk(&s, is_first ? write_hashes(out, &s) : LT_OK);
+    }
+    lt_gather_close(&s.gather);
+    return st;
 }
 
 void lt_checkpoint_hashes_clear(lt_checkpoint_hashes *hashes)

@@ -33,9 +33,11 @@ lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
                                                    .is_weights = true,
                                                    .metadata = metadata,
                                                    .metadata_count = count});
-    else if (listed && together)
-        st = lt_gather_send(&g);
-    lt_gather_close(&g, listed && together);
+    if (listed && together) {
+        const lt_status sent = lt_gather_finish(&g);
+        st = st ? st : sent;
+    }
+    lt_gather_close(&g);
     return listed && together ? lt_comm_agree_on_status(comm, st) : st;
 }
 

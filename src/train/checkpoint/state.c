@@ -8,6 +8,7 @@
 #include "checkpoint.h"
 #include "entry.h"
 #include "optim/slots.h"
+#include "tensor/safetensors.h"
 #include "train/run/plugins.h"
 #include "train/run/processor.h"
 
@@ -16,14 +17,17 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234567"}\n */
+enum { WHOLE = 1, IN_PARTS };             /* format: all files are whole; a file is in parts */
+enum { READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234567"}\n */
 
 /* --- Checksums of files --- */
 
-static lt_status checksum_file(const char *path, int64_t *bytes, uint32_t *crc)
+lt_status lt_checkpoint_sum_file(const char *path, int64_t *bytes, uint32_t *crc)
 {
     FILE *file;
     LT_TRY(lt_file_open(&file, path));
@@ -43,27 +47,63 @@ static lt_status checksum_file(const char *path, int64_t *bytes, uint32_t *crc)
     return st;
 }
 
-static lt_status put_file_checksum(lt_json_writer *w, const char *folder, const char *name)
+void lt_checkpoint_put_sum(lt_json_writer *w, const char *name, int64_t bytes, uint32_t crc)
 {
-    char *path = lt_format("%s/%s", folder, name);
-    if (!path)
-        return LT_E_NOMEM;
-    int64_t bytes = 0;
-    uint32_t crc = 0;
     char text[16];
-    lt_status st = checksum_file(path, &bytes, &crc);
-    lt_free(path);
-    LT_TRY(st);
     snprintf(text, sizeof text, "%08x", crc);
     lt_json_begin_object(w, name);
     lt_json_put_integer(w, "bytes", bytes);
     lt_json_put_string(w, "crc32c", text);
     lt_json_end(w);
-    return LT_OK;
+}
+
+/* The names that a file may have: whole, or the index of its parts. */
+static const char *const file_names[2][2] = {
+    {LT_CHECKPOINT_MODEL, LT_CHECKPOINT_MODEL LT_INDEX_ENDING},
+    {LT_CHECKPOINT_OPTIM, LT_CHECKPOINT_OPTIM LT_INDEX_ENDING}};
+
+static bool is_in_parts(const char *folder, int file)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s", folder, file_names[file][1]) < PATH_MAX
+           && !access(path, F_OK);
+}
+
+static lt_status put_file_checksum(lt_json_writer *w, const char *folder, int file)
+{
+    const char *name = file_names[file][is_in_parts(folder, file)];
+    char *path = lt_format("%s/%s", folder, name);
+    int64_t bytes = 0;
+    uint32_t crc = 0;
+    lt_status st = path ? lt_checkpoint_sum_file(path, &bytes, &crc) : LT_E_NOMEM;
+    lt_free(path);
+    if (!st)
+        lt_checkpoint_put_sum(w, name, bytes, crc);
+    return st;
+}
+
+static lt_status check_file_checksum(const char *folder, const lt_json_value *v);
+
+/* Checks the parts of an index: which checkpoint they are of, then their checksums. */
+static lt_status check_parts(const char *folder, const char *index)
+{
+    lt_json *json = NULL;
+    lt_safetensors *parts = NULL;
+    lt_status st = lt_safetensors_open(&parts, index);
+    lt_safetensors_close(&parts);
+    if (!st)
+        st = lt_json_load(&json, index);
+    const lt_json_value *metadata = st ? NULL : lt_json_member(lt_json_root(json), "metadata"),
+                        *files = lt_json_member(metadata, LT_PART_FILES);
+    for (const lt_json_value *v = files ? files->child : NULL; v && !st; v = v->next)
+        st = check_file_checksum(folder, v);
+    lt_json_free(&json);
+    return st;
 }
 
 static lt_status check_file_checksum(const char *folder, const lt_json_value *v)
 {
+    const char *ending = strstr(v->key, LT_INDEX_ENDING);
     if (strchr(v->key, '/'))
         return lt_fail(LT_E_FORMAT, "%s: file name '%s'", folder, v->key);
     int64_t want = 0, have = 0;
@@ -72,7 +112,7 @@ static lt_status check_file_checksum(const char *folder, const lt_json_value *v)
     LT_TRY(lt_json_integer(v, "bytes", &want));
     LT_TRY(lt_json_string(v, "crc32c", &want_crc));
     char *path = lt_format("%s/%s", folder, v->key);
-    lt_status st = path ? checksum_file(path, &have, &crc) : LT_E_NOMEM;
+    lt_status st = path ? lt_checkpoint_sum_file(path, &have, &crc) : LT_E_NOMEM;
     char text[16];
     snprintf(text, sizeof text, "%08x", crc);
     if (!st && have != want)
@@ -80,6 +120,8 @@ static lt_status check_file_checksum(const char *folder, const lt_json_value *v)
                      have, want);
     else if (!st && strcmp(text, want_crc) != 0)
         st = lt_fail(LT_E_FORMAT, "%s: checksum %s, expected %s: damaged", path, text, want_crc);
+    else if (!st && ending)
+        st = check_parts(folder, path);
     lt_free(path);
     return st;
 }
@@ -96,7 +138,8 @@ static lt_status put_state(lt_json_writer *w, const char *folder,
                            const lt_checkpoint_contents *parts, const lt_checkpoint_state *state)
 {
     lt_json_begin_object(w, NULL);
-    lt_json_put_integer(w, "format", VERSION);
+    lt_json_put_integer(w, "format",
+                        is_in_parts(folder, 0) || is_in_parts(folder, 1) ? IN_PARTS : WHOLE);
     LT_TRY(lt_checkpoint_put_fields(w, state));
     lt_json_put_string(w, "version", lt_version());
     lt_processor_write_json(w, state->reproducible);
@@ -109,8 +152,8 @@ static lt_status put_state(lt_json_writer *w, const char *folder,
         LT_TRY(lt_local_steps_visit(parts->local, &visitor));
     lt_json_end(w);
     lt_json_begin_object(w, "files");
-    LT_TRY(put_file_checksum(w, folder, LT_CHECKPOINT_MODEL));
-    LT_TRY(put_file_checksum(w, folder, LT_CHECKPOINT_OPTIM));
+    LT_TRY(put_file_checksum(w, folder, 0));
+    LT_TRY(put_file_checksum(w, folder, 1));
     lt_json_end(w);
     lt_json_end(w);
     return LT_OK;
@@ -169,7 +212,7 @@ static lt_status fail_other_format(const lt_json_value *root, int64_t format)
                    "format %" PRId64
                    ", written by lather %s; this build, %s, reads %d: resume with the "
                    "version that wrote it, or start from the checkpoint's weights with --weights",
-                   format, lt_text_escape(shown, sizeof shown, version), lt_version(), VERSION);
+                   format, lt_text_escape(shown, sizeof shown, version), lt_version(), IN_PARTS);
 }
 
 /* Checks the ranges of the optimizer's numbers after `step` steps; numbers may be NULL. */
@@ -192,13 +235,14 @@ static lt_status get_state(const char *folder, const lt_json_value *root,
 {
     int64_t format = 0;
     LT_TRY(lt_json_integer(root, "format", &format));
-    if (format != VERSION)
+    if (format != WHOLE && format != IN_PARTS)
         return fail_other_format(root, format);
     LT_TRY(lt_checkpoint_get_fields(root, state));
     LT_TRY(check_numbers(lt_json_member(root, "numbers"), state->step));
     const lt_json_value *files = lt_json_member(root, "files");
-    if (!lt_json_member(files, LT_CHECKPOINT_MODEL) || !lt_json_member(files, LT_CHECKPOINT_OPTIM))
-        return lt_fail(LT_E_FORMAT, "the checksums of both files are missing");
+    for (int f = 0; f < 2; f++)
+        if (!lt_json_member(files, file_names[f][0]) && !lt_json_member(files, file_names[f][1]))
+            return lt_fail(LT_E_FORMAT, "the checksums of both files are missing");
     for (const lt_json_value *v = files->child; v; v = v->next)
         LT_TRY(check_file_checksum(folder, v));
     return LT_OK;

@@ -13,11 +13,13 @@
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
 #include "checkpoint.h"
+#include "tensor/safetensors.h"
 #include "train/run/metrics.h"
 #include "train/weights/weights.h"
 
 #include "lather/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -139,14 +141,19 @@ static bool has_ended(const lt_watch *w)
 /* Identifies a step's checkpoint; false if it was removed or is not complete yet. */
 static bool identify_checkpoint(const lt_watch *w, int64_t step, identity *out)
 {
-    static const char *const files[] = {LT_CHECKPOINT_STATE, LT_CHECKPOINT_MODEL};
+    static const char *const files[][2] = {
+        {LT_CHECKPOINT_STATE, LT_CHECKPOINT_STATE},
+        {LT_CHECKPOINT_MODEL, LT_CHECKPOINT_MODEL LT_INDEX_ENDING}};
     struct stat info;
     *out = (identity){.step = step};
     for (int i = 0; i < 2; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "checkpoints/step-%" PRId64 "/%s", step, files[i]);
-        if (!stat_in_run_folder(w, name, &info))
-            return false;
+        char name[80];
+        int k = -1;
+        do {
+            if (++k == 2)
+                return false;
+            snprintf(name, sizeof name, "checkpoints/step-%" PRId64 "/%s", step, files[i][k]);
+        } while (!stat_in_run_folder(w, name, &info));
         out->inode[i] = info.st_ino;
         out->time[i] = info.st_mtim;
     }
@@ -177,19 +184,32 @@ static lt_status remember_checkpoint(lt_watch *w, const identity *id)
     return LT_OK;
 }
 
-static lt_status link_files(const lt_watch *w, int64_t step)
+/* Links all files of a folder into the folder of links. */
+static lt_status link_files_of(const lt_watch *w, const char *folder, DIR *dir)
 {
-    static const char *const files[] = {LT_CHECKPOINT_STATE, LT_CHECKPOINT_MODEL,
-                                        LT_CHECKPOINT_OPTIM};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char from[LT_WATCH_PATH], to[LT_WATCH_PATH];
-        snprintf(from, sizeof from, "%s/checkpoints/step-%" PRId64 "/%s", w->folder, step,
-                 files[i]);
-        snprintf(to, sizeof to, "%s/%s", w->held, files[i]);
-        if (link(from, to))
+    char from[LT_WATCH_PATH], to[LT_WATCH_PATH];
+    const struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        if (*entry->d_name == '.')
+            continue;
+        if (snprintf(from, sizeof from, "%s/%s", folder, entry->d_name) >= (int)sizeof from
+            || snprintf(to, sizeof to, "%s/%s", w->held, entry->d_name) >= (int)sizeof to
+            || link(from, to))
             return lt_fail(LT_E_IO, "%s: %s", from, strerror(errno));
     }
     return LT_OK;
+}
+
+static lt_status link_files(const lt_watch *w, int64_t step)
+{
+    char folder[LT_WATCH_PATH];
+    snprintf(folder, sizeof folder, "%s/checkpoints/step-%" PRId64, w->folder, step);
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return lt_fail(LT_E_IO, "%s: %s", folder, strerror(errno));
+    lt_status st = link_files_of(w, folder, dir);
+    closedir(dir);
+    return st;
 }
 
 /* Links the checkpoint's files and returns the folder of the links in path; without hard links, the checkpoint
