@@ -126,6 +126,7 @@ test_on_arm64()
     fi
     [ -f "$work/arm64-tests/build.ninja" ] || row "a build of the suites for ARM64" meson setup "$work/arm64-tests" \
         --cross-file tools/cross/arm64.ini -Dcuda=disabled -Dmpi=disabled -Dtests=enabled --werror || return
+    row "all that is built for ARM64" ninja -C "$work/arm64-tests" || return
     for suite in base service tensor nn dist optim cost_model data fuzz train faults launch models conform; do
         suites+=(--suite "$suite")
     done
