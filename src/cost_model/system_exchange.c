@@ -70,11 +70,10 @@ static double owner_exchange_seconds(const lt_system *s, const lt_cost_cluster *
 static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements)
 {
     const lt_system *s = x->s;
-    const lt_cost_gather gather = x->plan.gather;
-    const bool in_node = gather == LT_COST_GATHER_IN_NODE || x->cluster.nodes == 1;
+    const bool in_node = x->plan.gather == LT_COST_GATHER_IN_NODE || x->cluster.nodes == 1;
     const int per_node = in_node ? 1 : x->cluster.per_node, owners = lt_system_owner_count(s),
               ranks = in_node ? x->cluster.per_node : x->cluster.nodes * per_node,
-              copies = gather == LT_COST_GATHER_TWO_LEVELS ? 1 : per_node,
+              copies = x->plan.gather == LT_COST_GATHER_TWO_LEVELS ? 1 : per_node,
               to = (ranks / per_node - 1) * copies;
     double all = 0, most = 0;
     for (int r = 0; r < ranks; r++)

@@ -18,10 +18,13 @@ enum { TAG_ABORT, TAG_LEAVE };
 
 static const double abort_timeout = 3; /* seconds that other ranks have to respond after an abort */
 
-/* Messages in flight, indexed by handle. */
+/* Use of a slot. A sum cannot be cancelled. */
+typedef enum slot_use { FREE, MESSAGE, SUM } slot_use;
+
+/* Requests in flight, indexed by handle. */
 typedef struct slots {
     MPI_Request *request;
-    bool *used;
+    slot_use *use;
     size_t count, next;
 } slots;
 
@@ -134,11 +137,11 @@ static bool grow_slots(lt_link *self)
     size_t more = 2 * s->count + 64;
     MPI_Request *request = realloc(s->request, more * sizeof(MPI_Request));
     s->request = request ? request : s->request;
-    bool *used = realloc(s->used, more * sizeof *used);
-    s->used = used ? used : s->used;
-    if (!request || !used)
+    slot_use *use = realloc(s->use, more * sizeof *use);
+    s->use = use ? use : s->use;
+    if (!request || !use)
         return set_error(self, "out of memory for %zu messages", more);
-    memset(used + s->count, 0, (more - s->count) * sizeof *used);
+    memset(use + s->count, 0, (more - s->count) * sizeof *use);
     s->next = s->count;
     s->count = more;
     /* cppcheck-suppress memleak ; s owns both */
@@ -150,7 +153,7 @@ static bool take_slot(lt_link *self, size_t *slot)
 {
     slots *s = &mpi_link_of(self)->slots;
     size_t tried = 0;
-    while (tried < s->count && s->used[(s->next + tried) % s->count])
+    while (tried < s->count && s->use[(s->next + tried) % s->count])
         tried++;
     if (tried == s->count) {
         tried = 0;
@@ -159,7 +162,7 @@ static bool take_slot(lt_link *self, size_t *slot)
     }
     *slot = (s->next + tried) % s->count;
     s->next = *slot + 1;
-    s->used[*slot] = true;
+    s->use[*slot] = MESSAGE;
     return true;
 }
 
@@ -168,7 +171,7 @@ static bool check_posted(lt_link *self, int code, const char *call, size_t slot,
     *handle = slot;
     if (check_mpi(self, code, call))
         return true;
-    mpi_link_of(self)->slots.used[slot] = false;
+    mpi_link_of(self)->slots.use[slot] = FREE;
     return false;
 }
 
@@ -194,6 +197,19 @@ static bool post_recv(lt_link *self, const lt_message *m, uint64_t *handle)
     return check_posted(self, code, "MPI_Irecv", slot, handle);
 }
 
+static bool start_sum(lt_link *self, const lt_comm_call *c, uint64_t *handle)
+{
+    mpi_link *l = mpi_link_of(self);
+    size_t slot;
+    if (!take_slot(self, &slot))
+        return false;
+    l->slots.use[slot] = SUM;
+    const int code = MPI_Iallreduce(c->in == c->out ? MPI_IN_PLACE : c->in, c->out,
+                                    (int)c->elements, c->dtype == LT_F64 ? MPI_DOUBLE : MPI_FLOAT,
+                                    MPI_SUM, l->data, &l->slots.request[slot]);
+    return check_posted(self, code, "MPI_Iallreduce", slot, handle);
+}
+
 static bool test_message(lt_link *self, uint64_t handle, bool *done)
 {
     slots *s = &mpi_link_of(self)->slots;
@@ -201,7 +217,7 @@ static bool test_message(lt_link *self, uint64_t handle, bool *done)
     bool ok = check_mpi(self, MPI_Test(&s->request[handle], &flag, MPI_STATUS_IGNORE), "MPI_Test");
     *done = flag;
     if (flag || !ok)
-        s->used[handle] = false;
+        s->use[handle] = FREE;
     return ok;
 }
 
@@ -226,8 +242,8 @@ static bool discard_message(lt_link *self)
 
 static void call_mpi_abort(const lt_link *self, const char *why)
 {
-    fprintf(stderr, "lather: comm mpi: rank %d of %d (%s): %s; calling MPI_Abort\n", self->rank,
-            self->size, self->host[self->rank], why);
+    fprintf(stderr, "lather: comm mpi: rank %d of %d (%s): %s: %s; calling MPI_Abort\n", self->rank,
+            self->size, self->host[self->rank], self->why, why);
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
@@ -237,8 +253,9 @@ static void cancel_message(lt_link *self, uint64_t handle)
 {
     slots *s = &mpi_link_of(self)->slots;
     int done = 0;
-    MPI_Cancel(&s->request[handle]); /* cancels receives; sends complete as receivers drain them */
-    s->used[handle] = false;
+    if (s->use[handle] == MESSAGE) /* cancels receives; sends complete as receivers drain them */
+        MPI_Cancel(&s->request[handle]);
+    s->use[handle] = FREE;
     for (double end = clock_seconds() + abort_timeout; clock_seconds() < end;) {
         if (MPI_Test(&s->request[handle], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
             return;
@@ -285,6 +302,7 @@ static void send_abort(lt_link *self, const char *why)
 {
     char text[LT_LINK_TEXT];
     snprintf(text, sizeof text, "%s", why);
+    snprintf(self->why, sizeof self->why, "%s", why);
     send_control(self, text, sizeof text, TAG_ABORT);
     mpi_link_of(self)->ending = true;
 }
@@ -343,7 +361,7 @@ static void close_link(lt_link *self, bool aborted)
     free((void *)(size_t)self->host);
     self->host = NULL;
     free(l->slots.request);
-    free(l->slots.used);
+    free(l->slots.use);
 }
 
 LT_API extern const lt_link_ops lt_link_mpi;
@@ -361,3 +379,5 @@ const lt_link_ops lt_link_mpi = {
     .tell_abort = send_abort,
     .was_aborted = poll_abort,
 };
+LT_API extern lt_link_sum_fn *const lt_sum_mpi;
+lt_link_sum_fn *const lt_sum_mpi = start_sum;

@@ -283,6 +283,8 @@ static void know_registered_links(void **state)
     assert_ok(lt_comm_register_link(&link));
     assert_ok(lt_device_open(&device, "ref", &(lt_device_config){.f64 = true}));
     assert_ok(lt_comm_open(&comm, "string", device));
+    assert_int_equal(lt_comm_use_engine_sums(comm, true), LT_E_UNSUPPORTED);
+    assert_non_null(strstr(lt_error_message(), "comm string: --sums engine needs mpi"));
     assert_ok(lt_tensor_new(&t, device, LT_F64, LT_SHAPE(1)));
     assert_ok(lt_tensor_write(t, &value, sizeof value));
     assert_ok(lt_comm_allreduce_begin(comm, t, LT_REDUCE_SUM, &request));

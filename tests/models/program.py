@@ -545,6 +545,7 @@ def flags_without_effect_on_one_rank_are_noted(cwd):
         (["--compress", "powersgd:64"], "--compress"),
         (["--compress", "two-level"], "--compress"),
         (["--comm-model", "0,0.1"], "--comm-model"),
+        (["--sums", "engine"], "--sums"),
         (["--dist-bn", "none", "--sync-bn", "--bucket-mib", "24", "--no-overlap", "--grad-comm-dtype", "bf16", "--allreduce", "flat",
           "--compress", "plain", "--shard-optimizer", "--comm-dtype", "f16", "--communicate-params", "--num-trainers-per-group", "1",
           "--balance", "bytes", "--ranks-per-node", "2", "--comm-model", "5,1"],

@@ -423,6 +423,16 @@ def state_is_shared_within_nodes(cwd):
     assert [records(cwd, groups, "sharded_state")[0]["state_ranks"] for groups in err] == [2, 4, 2]
 
 
+def mpi_adds_gradients(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "2", "--max-steps", "4", "--threads", "1", "--ranks-per-node", "2"]
+    for sums in ("ordered", "engine"):
+        run(4, *flags, "--sums", sums, "--output", sums, cwd=cwd)
+    ordered, engine = (records(cwd, sums, "step") for sums in ("ordered", "engine"))
+    for a, b in zip(ordered, engine, strict=True):
+        near(a["loss"], b["loss"], 1e-4, "loss")
+    near(engine[3]["grad_bytes_between"] / ordered[3]["grad_bytes_between"], 2, 0.01, "counted as over all ranks at once")
+
+
 def soap_equals_shampoo_with_preset_soap(cwd):
     """Both shard their state equally, so results are bitwise identical on any number of ranks, also with sharded gradients."""
     flags = [*NOISE, *SMALL, "--epochs", "2", "--max-steps", "3", "--checkpoint-every", "3", "--precondition-frequency", "2", "--threads", "1", "--deterministic"]
@@ -554,6 +564,9 @@ def invalid_command_lines_are_rejected(cwd):
                        (["--balance", "polynomial:1:2:3"], "'polynomial:1:2:3': expected"), (["--balance-min-cost", "1"], "use --balance polynomial:C0,C1,..:LEAST"),
                        (["--balance", "polynomial:1,-2"], "'polynomial:1,-2': expected")):
         rejects(cwd, *flags, "--optim", "shampoo", *args, says=says)
+    for args in (["--allreduce", "two-level"], ["--grad-comm-dtype", "bf16"], ["--compress", "topk:0.1"], ["--local-steps", "2"],
+                 ["--shard-gradients", "--shard-optimizer"]):
+        rejects(cwd, *flags, "--sums", "engine", *args, says=args[0])
     for groups in ("all", "1.5", "-2"):
         rejects(cwd, *flags, "--optim", "shampoo", "--num-trainers-per-group", groups, says=f"'{groups}': expected auto, or a whole number of 0 to 1e+06")
     rejects(cwd, *flags, "--comm-dtype", "bf16", says="--shard-optimizer")
@@ -583,7 +596,7 @@ ROWS = [two_ranks_train_like_one, runs_resume_on_the_same_and_other_rank_counts,
         a_group_of_one_rank_equals_no_group, different_flags_of_ranks_are_named, an_error_on_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         more_different_flags_of_ranks_are_named, auto_selects_hierarchical_allreduce, hierarchical_allreduce_trains_like_flat, powersgd_resumes_bitwise_identically, compressed_runs_resume_with_their_residuals,
         compression_starts_after_its_warmup, local_steps_resume_within_a_round, slow_ranks_do_not_block_updates,
-        non_finite_gradients_end_the_run_or_are_skipped, sharded_state_changes_no_result, state_is_shared_within_nodes, soap_equals_shampoo_with_preset_soap, sharded_gradients_change_no_result, sharded_weights_change_no_result,
+        non_finite_gradients_end_the_run_or_are_skipped, sharded_state_changes_no_result, state_is_shared_within_nodes, mpi_adds_gradients, soap_equals_shampoo_with_preset_soap, sharded_gradients_change_no_result, sharded_weights_change_no_result,
         a_killed_rank_ends_all_and_the_run_resumes, corrupt_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda, reproducible_runs_depend_on_no_split,
         invalid_command_lines_are_rejected]

@@ -28,7 +28,7 @@ def rejections(cwd):
             ("--drop-compute", "auto"): "--drop-compute auto and --reproducible contradict each other: the micro-batches",
             ("--drop-compute", "3"): "--drop-compute 3 and --reproducible",
             ("--precondition-budget", "0.1"): "--precondition-budget is gone since 0.2",
-            ("--compress", "topk:0.1"): "--compress topk:0.1 and --reproducible",
+            ("--compress", "topk:0.1"): "--compress topk:0.1 and --reproducible", ("--sums", "engine"): "--sums engine and --reproducible",
             ("--sync-bn",): "--sync-bn true and --reproducible",
             ("--backup-workers", "1"): "--backup-workers 1 and --reproducible",
             ("--local-steps", "2"): "--local-steps 2 and --reproducible",

@@ -256,8 +256,8 @@ def help_lists_common_options_and_the_rest_by_topic(cwd):
     def flags(*topic):
         return re.findall(r"^  (?:-\w, )?--(?:\[no-\])?([\w-]+)", run("--help", *topic, cwd=cwd, code=OK).stdout, re.M)
     few, every = flags(), flags("all")
-    # 183: layer-decay, sampler and mup are names that users of timm and PyTorch look for
-    assert 35 <= len(few) <= 52 and set(few) < set(every) and len(every) == len(set(every)) <= 183, (len(few), len(every))
+    # 184: layer-decay, sampler and mup are names that users of timm and PyTorch look for
+    assert 35 <= len(few) <= 52 and set(few) < set(every) and len(every) == len(set(every)) <= 184, (len(few), len(every))
     assert {"data", "epochs", "optim", "lr", "output", "resume", "help"} <= set(few)
     assert set(flags("optimizer")) < set(every) and "lr" in flags("Optimizer") and "data" not in flags("optimizer")
     lr = " ".join(run("--help", "lr", cwd=cwd, code=OK).stdout.split())

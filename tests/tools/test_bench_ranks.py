@@ -31,6 +31,15 @@ def links_of_two_nodes_and_of_one(cwd):
     assert apart["nodes"] == 2 and apart["within"] is None and apart["between"]["peer"] == 1, apart
 
 
+def collectives_of_each_kind_and_size(cwd):
+    del cwd
+    found = run("collectives", "--ranks", "4", "--steps", "2", "--bytes", "88,4096", "--json")
+    rows = found["calls"]
+    assert found["ranks"] == 4 and [r["bytes"] for r in rows] == [96, 4096] * 5, found  # a multiple of the ranks' elements
+    assert [r["call"] for r in rows[::2]] == ["sum", "maximum", "all-gather", "broadcast", "all-to-all"], found
+    assert all(0 < r["us"] <= r["median_us"] and "engine_us" not in r for r in rows), found  # threads have no engine
+
+
 def links_refuse_nodes_that_do_not_fit(cwd):
     del cwd
     assert "3 ranks are not a multiple of 2 ranks per node" in run("links", "--ranks", "3", "--ranks-per-node", "2", code=2)
@@ -73,5 +82,5 @@ def a_service_answers_calls(cwd):
     assert all(found[key] > 0 for key in ("calls_per_second", "calls_per_second_4", "gigabytes_per_second")), found
 
 
-sys.exit(run_rows([stragglers_are_not_waited_for, a_service_answers_calls, links_of_two_nodes_and_of_one, links_refuse_nodes_that_do_not_fit,
+sys.exit(run_rows([stragglers_are_not_waited_for, a_service_answers_calls, links_of_two_nodes_and_of_one, collectives_of_each_kind_and_size, links_refuse_nodes_that_do_not_fit,
                    an_exchange_sends_what_the_formulas_say, an_exchange_names_what_it_does_not_know], "bench-ranks-"))

@@ -11,9 +11,9 @@
 #include <time.h>
 
 static const bench_command *const commands[] = {
-    &bench_train,      &bench_eval,     &bench_regimes, &bench_overlap, &bench_exchange,
-    &bench_stragglers, &bench_links,    &bench_loader,  &bench_optim,   &bench_attention,
-    &bench_ops,        &bench_ceilings, &bench_roots,   &bench_service,
+    &bench_train,      &bench_eval,  &bench_regimes,     &bench_overlap, &bench_exchange,
+    &bench_stragglers, &bench_links, &bench_collectives, &bench_loader,  &bench_optim,
+    &bench_attention,  &bench_ops,   &bench_ceilings,    &bench_roots,   &bench_service,
 };
 enum { COMMANDS = sizeof commands / sizeof(commands[0]) };
 

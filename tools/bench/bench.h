@@ -76,9 +76,9 @@ typedef struct bench_command {
                                       .settings = &s.common,                    \
                                       .run = run_##id}
 
-extern const bench_command bench_attention, bench_ceilings, bench_eval, bench_exchange, bench_links,
-    bench_loader, bench_ops, bench_optim, bench_overlap, bench_regimes, bench_roots, bench_service,
-    bench_stragglers, bench_train;
+extern const bench_command bench_attention, bench_ceilings, bench_collectives, bench_eval,
+    bench_exchange, bench_links, bench_loader, bench_ops, bench_optim, bench_overlap, bench_regimes,
+    bench_roots, bench_service, bench_stragglers, bench_train;
 
 /* Reads "1,10,100" as the value of an option. Errors: LT_E_ARG (no list of numbers, or of more than most). */
 lt_status bench_read_list(const char *option, const char *text, double *out, int most, int *count);

@@ -102,6 +102,10 @@ typedef struct lt_link_ops {
     bool (*was_aborted)(lt_link *self);
 } lt_link_ops;
 
+/** The plugin of "mpi" has another function: starts the sum of call->in (f32 or f64) over all ranks in MPI's own order; test
+ *  completes it. All ranks start the same sums in the same order. cancel waits for it, or ends the process. */
+typedef bool lt_link_sum_fn(lt_link *self, const lt_comm_call *call, uint64_t *handle);
+
 enum { LT_LINK_TEXT = 512, LT_LINK_HOST = 64 };
 
 /** First member of every link's struct. */
@@ -119,6 +123,10 @@ struct lt_link {
 LT_API LT_MUST_CHECK lt_status lt_comm_register(const lt_comm_ops *ops);
 /** Registers the library's collectives over a link, whose open must set a rank of 0 or more. */
 LT_API LT_MUST_CHECK lt_status lt_comm_register_link(const lt_link_ops *ops);
+/** Switches whether MPI adds f32 and f64 sums and means of later calls on comm (of four ranks or more: those above 256 bytes).
+ *  Bits then depend on MPI, its version and the placement of ranks. The same on all ranks; not for groups split from comm.
+ *  Errors: LT_E_UNSUPPORTED (not "mpi", or a group). */
+LT_API LT_MUST_CHECK lt_status lt_comm_use_engine_sums(lt_comm *comm, bool on);
 /** Returns the name of registered communicator number index; NULL past the end. */
 LT_API const char *lt_comm_registered(size_t index);
 

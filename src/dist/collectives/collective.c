@@ -45,6 +45,7 @@ lt_status lt_collective_new(lt_collective **out, lt_endpoint *end, const lt_comm
     for (int r = 0; r <= end->size && call->received_count; r++)
         self->received_offset[r] = lt_call_received_offset(call, r);
     self->small = lt_small_applies(self);
+    self->sum = lt_engine_sum_of(self);
     self->call.count = self->call.received_count = NULL;
     self->transfer = lt_alloc(2 * n, sizeof *self->transfer);
     self->term = lt_alloc(n, sizeof *self->term);
@@ -183,7 +184,11 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
              lt_endpoint_rank_text(self->endpoint, self->endpoint->rank, own, sizeof own));
     if (self->protocol.ops)
         self->protocol.ops->text(self->protocol.context, text, bytes);
-    for (int state = 0; self->started && state < WAIT_STATES; state++)
+    const size_t used = strlen(text);
+    if (self->sum && self->phase)
+        snprintf(text + used, bytes - used, "; all ranks entered it, MPI names none");
+    for (int state = 0; self->started && !(self->sum && self->phase) && state < WAIT_STATES;
+         state++)
         if (append_waiting_ranks(self, (wait_state)state, text, bytes))
             return;
 }
@@ -270,6 +275,8 @@ static void set_transfers(lt_collective *self)
         *to = (lt_transfer){.channel = make_channel(self, target, true),
                             .header = header_of(self, elements)};
         *from = (lt_transfer){.channel = make_channel(self, source, false)};
+        if (self->sum) /* headers only */
+            continue;
         set_first_phase_buffers(self, to, &unused, target);
         set_first_phase_buffers(self, &unused, from, source);
     }
@@ -323,7 +330,7 @@ static lt_status acquire_workspace(lt_collective *self)
     lt_endpoint *e = self->endpoint;
     size_t bytes = self->small ? lt_small_workspace_bytes(self)
                                : chunk_bytes(self, e->rank) * (size_t)(e->size - 1);
-    if (!(is_reduction(self) || self->small) || !bytes)
+    if (self->sum || !(is_reduction(self) || self->small) || !bytes)
         return LT_OK;
     if (e->free_bytes >= bytes) {
         self->workspace = e->free_workspace;
@@ -415,6 +422,8 @@ static lt_status start_collective(lt_collective *self)
     }
     set_transfers(self);
     copy_own(self);
+    if (self->sum)
+        self->turn = self->endpoint->next_turn++;
     return LT_OK;
 }
 
@@ -496,6 +505,22 @@ static void finish_collective(lt_collective *self)
     self->finished = true;
 }
 
+/* Hands a sum to MPI in its turn, once all headers have been exchanged: the one message in flight is then the sum. */
+static lt_status start_engine_phase(lt_collective *self, bool *moved)
+{
+    lt_link *link = self->endpoint->progress->link;
+    lt_channel *channel = &self->transfer->channel;
+    if (self->endpoint->turn != self->turn)
+        return LT_OK;
+    if (!self->sum(link, &self->call, &channel->handle[channel->oldest]))
+        return lt_fail(LT_E_COMM, "comm mpi: %.300s", link->why);
+    self->endpoint->turn++;
+    self->phase = self->pending = channel->in_flight = 1;
+    self->transfer->done = false;
+    *moved = true;
+    return LT_OK;
+}
+
 /* Begins the next phase or round, or ends the collective. */
 static void end_phase(lt_collective *self)
 {
@@ -506,6 +531,8 @@ static void end_phase(lt_collective *self)
     }
     if (self->small)
         lt_small_finish(self);
+    else if (self->sum)
+        lt_engine_finish(self);
     else if (is_reduction(self) && self->phase == 0)
         sum_terms(self);
     if (!self->small && self->phase == 0
@@ -528,6 +555,8 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
         LT_TRY(advance_transfer(self, &self->transfer[i], moved));
     if (self->pending)
         return LT_OK;
+    if (self->sum && !self->phase)
+        return start_engine_phase(self, moved);
     *moved = true;
     end_phase(self);
     return LT_OK;

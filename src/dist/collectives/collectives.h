@@ -70,7 +70,9 @@ typedef struct lt_collective {
     bool done;      /* the request is complete; protected by the mutex */
 
     bool started, finished;
-    bool small; /* small.c */
+    bool small;          /* small.c */
+    lt_link_sum_fn *sum; /* engine.c: adds by MPI; NULL: the library adds */
+    uint64_t turn;       /* number of the sum by MPI */
     uint64_t number;
     int phase, pending; /* current phase, of small ones round; number of its unfinished transfers */
     lt_transfer *transfer; /* [2 * (size-1)] transfers to and from the other ranks */
@@ -91,9 +93,11 @@ struct lt_endpoint {
     int rank, size, context; /* context: number of the group, which selects its tags */
     int *world;              /* [size] number of each rank among all started processes */
     uint64_t issued;         /* collectives issued so far */
+    lt_link_sum_fn *sum;     /* lt_comm_use_engine_sums() */
     lt_collective *first, *last;
     /* Accessed by the progress thread only. */
-    int running;  /* collectives started and not finished */
+    int running;              /* collectives started and not finished */
+    uint64_t next_turn, turn; /* sums by MPI: turn of the next one; turn that MPI takes next */
     bool *busy;   /* [2 * size] for each peer: a receive is in flight; a send is in flight */
     bool blocked; /* an earlier request is unfinished, so later ones must wait */
     char *free_workspace; /* memory kept for the next reduction; NULL if absent */
@@ -156,6 +160,10 @@ void lt_small_begin(const lt_collective *self);
 void lt_small_round(const lt_collective *self, int round, lt_transfer *to, lt_transfer *from);
 /* Computes the result of all blocks. */
 void lt_small_finish(lt_collective *self);
+
+/* engine.c: returns the function of a sum that MPI adds, else NULL; divides the sum of a mean. */
+lt_link_sum_fn *lt_engine_sum_of(const lt_collective *self);
+void lt_engine_finish(const lt_collective *self);
 
 /* channel.c: posts a message from `in` or into `out`, the other one NULL; fewer than LT_CHANNEL_IN_FLIGHT are in
  * flight. */

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/plugins/plugin.h"
 #include "dist/collectives/collectives.h"
 #include "tensor/tensor.h"
 
@@ -97,6 +98,18 @@ static void remove_request(lt_endpoint *endpoint, lt_collective *c)
 lt_endpoint *lt_linked_get_endpoint(lt_comm *comm)
 {
     return comm->ops == &lt_comm_linked ? endpoint_of(comm) : NULL;
+}
+
+lt_status lt_comm_use_engine_sums(lt_comm *comm, bool on)
+{
+    lt_endpoint *e = lt_linked_get_endpoint(comm);
+    const char *kind = e ? e->progress->link->ops->kind : comm->ops->kind;
+    const void *sum;
+    if (!e || e->context || strcmp(kind, "mpi") != 0)
+        return lt_fail(LT_E_UNSUPPORTED, "comm %s: --sums engine needs mpi and all ranks", kind);
+    LT_TRY(lt_plugin_open("comm mpi", kind, "lt_sum_mpi", &sum));
+    e->sum = on ? *(lt_link_sum_fn *const *)sum : NULL;
+    return LT_OK;
 }
 
 lt_status lt_linked_begin_request(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,

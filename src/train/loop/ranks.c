@@ -24,6 +24,7 @@ static const lt_option rows[] = {
 {"Ranks", BOOL("overlap", overlap), .value = "true", .help = "send gradients during the backward pass"},
 {"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of communicated gradients"},
 {"Ranks", PICK("allreduce", allreduce, "auto|flat|two-level"), .help = "how gradients are averaged: flat: over all ranks at once; two-level: within each node, then between nodes; auto: two-level if several nodes have equal numbers of ranks"},
+{"Ranks", PICK("sums", sums, "ordered|engine"), .help = "how floats of all ranks are added: in rank order, bitwise identical for any placement (ordered), or by MPI_Iallreduce (engine): bits then depend on MPI, its version and the nodes"},
 {"Ranks", TEXT("compress", compress), .meta = "KIND:ARG", .value = "off", .help = "compress gradients, with error feedback: off, or a reducer and its argument"},
 {"Ranks", INT("compress-warmup-epochs", compress_warmup_epochs, 0, 1000000), .value = "0", .applies = "--compress", .help = "epochs at the start without --compress"},
 {"Ranks", INT("compress-until", compress_until, 0, 1000000), .value = "0", .meta = "EPOCH", .applies = "--compress", .help = "disable --compress after this epoch; 0: never"},

@@ -16,11 +16,12 @@ enum { DIST_AUTO, DIST_OFF, DIST_MPI };
 enum { COMM_F32, COMM_BF16, COMM_F16 };
 enum { SWITCH_ON, SWITCH_OFF };
 enum { ALLREDUCE_AUTO, ALLREDUCE_FLAT, ALLREDUCE_TWO_LEVEL };
+enum { SUMS_ORDERED, SUMS_ENGINE };
 
 typedef struct ranks_options {
     lt_option dist_row; /* row of --dist; its choices are in dists */
     char dists[256];
-    int dist, dist_bn, comm_dtype, grad_comm_dtype, allreduce;
+    int dist, dist_bn, comm_dtype, grad_comm_dtype, allreduce, sums;
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
     double bucket_mib, comm_timeout;
     int64_t ranks_per_node;

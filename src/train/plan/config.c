@@ -108,7 +108,7 @@ lt_status lt_plan_check_same_samples(const lt_options *a, const lt_options *b, c
 
 static bool is_two_level_allreduce(const ranks_options *o, const lt_plan_setup *u, int nodes)
 {
-    if (o->allreduce != ALLREDUCE_AUTO)
+    if (o->allreduce != ALLREDUCE_AUTO || o->sums == SUMS_ENGINE)
         return o->allreduce == ALLREDUCE_TWO_LEVEL;
     return nodes > 1 && u->ranks_per_node > 1 && !lt_mesh_flag_is_on(o) && !o->backup_workers;
 }
@@ -117,16 +117,16 @@ static bool is_two_level_allreduce(const ranks_options *o, const lt_plan_setup *
 static lt_cost_gather gather_of(const arguments *a, const lt_plan_setup *u, int nodes)
 {
     const ranks_options *o = &a->ranks;
-    int group;
-    const bool has_levels =
-        u->ranks_per_node > 1 && !o->shard_gradients && o->allreduce != ALLREDUCE_FLAT;
-    if (lt_ranks_parse_groups(o, &group) || nodes < 2 || lt_mesh_flag_is_on(o))
+    int group = 0;
+    const bool one_level = nodes < 2 || lt_mesh_flag_is_on(o),
+               fits = !lt_ranks_parse_groups(o, &group),
+               two = u->ranks_per_node > 1 && !o->shard_gradients && o->allreduce != ALLREDUCE_FLAT;
+    if (one_level || !fits)
         return LT_COST_GATHER_FLAT;
-    if (group == GROUPS_AUTO ? has_levels : group == u->ranks_per_node)
+    if (group == GROUPS_AUTO ? two : group == u->ranks_per_node)
         return LT_COST_GATHER_IN_NODE;
-    return has_levels && strncmp(a->machine.device, "cuda", strlen("cuda")) != 0
-               ? LT_COST_GATHER_TWO_LEVELS
-               : LT_COST_GATHER_FLAT;
+    return two && strncmp(a->machine.device, "cuda", 4) != 0 ? LT_COST_GATHER_TWO_LEVELS
+                                                             : LT_COST_GATHER_FLAT;
 }
 
 static lt_status read_communication_flags(plan_config *c, const arguments *a, int nodes)
@@ -289,14 +289,14 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
 
 static lt_status check_groups(const lt_plan_setup *u, const ranks_options *o)
 {
-    int group;
-    LT_TRY(lt_ranks_parse_groups(o, &group));
-    return u->ranks == 1 || group <= 0 || group == u->ranks || group == u->ranks_per_node
+    int n;
+    LT_TRY(lt_ranks_parse_groups(o, &n));
+    return u->ranks == 1 || n <= 0 || n == u->ranks || n == u->ranks_per_node
                ? LT_OK
                : lt_fail(LT_E_ARG,
                          "--num-trainers-per-group %d: plan knows groups of all %d ranks and of a "
                          "machine's %d",
-                         group, u->ranks, u->ranks_per_node);
+                         n, u->ranks, u->ranks_per_node);
 }
 
 lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a)

@@ -296,6 +296,20 @@ static lt_status check_shard_gradients(const ranks_options *r)
     return r->shard_gradients ? reject_together_with("shard-gradients", list, COUNT(list)) : LT_OK;
 }
 
+/* Rejects options whose sums MPI does not add. */
+static lt_status check_sums(const ranks_options *r)
+{
+    const conflict list[] = {
+        {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level", "MPI adds over all ranks"},
+        {r->grad_comm_dtype != COMM_F32, "grad-comm-dtype", "MPI adds f32 and f64 only"},
+        {is_switched_on(r->compress), "compress", "gradients are not summed"},
+        {r->local_steps, "local-steps", "gradients are summed within nodes"},
+        {r->shard_gradients, "shard-gradients", "gradients are reduce-scattered"},
+        {lt_mesh_flag_is_on(r), "tensor-parallel", "sums are over groups of ranks"},
+    };
+    return r->sums == SUMS_ENGINE ? reject_together_with("sums engine", list, COUNT(list)) : LT_OK;
+}
+
 /* Rejects options that need the gradient of every rank or micro-batch. */
 static lt_status check_stragglers(const arguments *a)
 {
@@ -420,6 +434,7 @@ lt_status lt_command_line_check(const command_line *line)
     LT_TRY(check_needs_sharded_state(a, options));
     LT_TRY(check_shard_params(a, options));
     LT_TRY(check_shard_gradients(&a->ranks));
+    LT_TRY(check_sums(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_sharding(&a->ranks));
     LT_TRY(lt_ranks_parse_comm_model(&a->ranks, link));

@@ -7,6 +7,7 @@
 #include "train/loop/mesh.h"
 
 #include "lather/detail/shard_params.h"
+#include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
 #include "lather/log.h"
@@ -102,7 +103,9 @@ lt_status lt_trainer_open_ranks(lt_ranks *r, int *workers, lt_device *device,
     LT_TRY(lt_ranks_parse_comm_model(o, link));
     if (o->comm_model) /* before the groups of a mesh, which have the same link */
         lt_comm_set_model(r->comm, link[0], link[1]);
-    return lt_ranks_open_mesh(r, o);
+    const lt_status st = o->sums == SUMS_ENGINE ? lt_comm_use_engine_sums(r->comm, true) : LT_OK;
+    r->same_failure = st != LT_OK;
+    return st ? st : lt_ranks_open_mesh(r, o);
 }
 
 lt_status lt_trainer_open_device_share(trainer_shared *s, lt_trainer *t)
@@ -237,8 +240,8 @@ lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, 
     const arguments *a = &line->args;
     const ranks_options *o = &a->ranks;
     const bool in_parts = o->shard_gradients || o->shard_params;
-    const bool flat =
-        (in_parts || lt_device_is_reproducible(m->device)) && o->allreduce == ALLREDUCE_AUTO;
+    const bool flat = (in_parts || o->sums == SUMS_ENGINE || lt_device_is_reproducible(m->device))
+                      && o->allreduce == ALLREDUCE_AUTO;
     lt_data_parallel_config c = {.bucket_bytes = bucket_bytes(o),
                                  .dtype = dtypes[o->grad_comm_dtype],
                                  .no_overlap = !o->overlap,
@@ -275,6 +278,7 @@ void lt_trainer_log_unused_flags(lt_run *run, const ranks_options *o, int ranks)
         {!o->overlap, "no-overlap"},
         {o->grad_comm_dtype != COMM_F32, "grad-comm-dtype"},
         {o->allreduce != ALLREDUCE_AUTO, "allreduce"},
+        {o->sums != SUMS_ORDERED, "sums"},
         {is_switched_on(o->compress), "compress"},
         {o->shard_optimizer, "shard-optimizer"},
         {o->comm_dtype != COMM_F32, "comm-dtype"},
@@ -352,13 +356,12 @@ static int choose_state_group(const ranks_options *o, lt_ranks *r, lt_comm *comm
 {
     int ranks = 0;
     const lt_nodes *n = &r->nodes;
+    const bool by_node = comm == r->comm && !o->shard_gradients && !o->shard_params
+                         && o->allreduce != ALLREDUCE_FLAT && n->count > 1 && n->contiguous
+                         && n->ranks_per_node > 1;
     const lt_status st = lt_ranks_parse_groups(o, &ranks); /* checked before */
-    if (st || ranks == GROUPS_AUTO) {
-        const bool by_node = comm == r->comm && !o->shard_gradients && !o->shard_params
-                             && o->allreduce != ALLREDUCE_FLAT && n->count > 1 && n->contiguous
-                             && n->ranks_per_node > 1;
+    if (st || ranks == GROUPS_AUTO)
         ranks = by_node ? n->ranks_per_node : 0;
-    }
     r->state_ranks = ranks ? ranks : lt_comm_size(comm);
     return ranks;
 }

@@ -22,6 +22,7 @@ static const rule rules[] = {
     {"backup-workers", "0", "the ranks of an update depend on their speed"},
     {"local-steps", "0", "groups of ranks have different weights"},
     {"allreduce", "auto|flat", "sums over nodes depend on the number of ranks"},
+    {"sums", "ordered", "MPI chooses the order"},
     {"compress", "off", "residuals depend on the number of ranks"},
     {"grad-comm-dtype", "f32", "gradients are rounded only if there are several ranks"},
     {"comm-dtype", "f32", "updates are rounded only if there are several ranks"},
