@@ -3,8 +3,8 @@
 
 #include "base/atomic_dir.h"
 #include "faults.h"
+#include "joined.h"
 #include "ranks.h"
-#include "temp_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/shard.h"
@@ -192,6 +192,56 @@ static void a_process_that_ends_leaves_the_earlier_one_or_the_new_one(void **sta
     save_again();
 }
 
+/* --- A folder that a rank does not see --- */
+
+static _Thread_local bool blind;
+
+int __real_access(const char *path, int how);
+int __wrap_access(const char *path, int how)
+{
+    if (!blind || !strstr(path, ".tmp-"))
+        return __real_access(path, how);
+    errno = ENOENT;
+    return -1;
+}
+
+static lt_status save_blindly(void *rank)
+{
+    blind = ((const player *)rank)->at.rank == 1;
+    return save_second(rank);
+}
+
+static char said[1024];
+static void hear(void *context, lt_log_level level, const char *area, const char *line)
+{
+    (void)context, (void)level, (void)area;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static void rank_0_writes_everything_if_a_rank_does_not_see_its_folder(void **state)
+{
+    (void)state;
+    scene s = {0};
+    const rank_group group = group_of(&s, save_blindly);
+    char parts[TEMP_PATH], whole[TEMP_PATH];
+    begin(&s);
+    assert_ok(act(&s));
+    end(&s);
+    assert_true(is_in_parts(folder, "optim.safetensors"));
+    joined(parts, folder, "optim.safetensors", "parts");
+    begin(&s);
+    lt_log_set(hear, NULL);
+    run_ranks(&group);
+    expect_ranks(&group);
+    end(&s);
+    assert_false(is_in_parts(folder, "optim.safetensors"));
+    temp_path(whole, folder, "checkpoints/latest/optim.safetensors");
+    assert_true(temp_same(parts, whole));
+    assert_int_equal(newest_step(), 2);
+    if (!strstr(said, "rank 1: ") || !strstr(said, "rank 0 receives and writes the state of all"))
+        fail_msg("'%s'", said);
+}
+
 int main(void)
 {
     static unsigned files = FAULT_FILE, memory = FAULT_MEMORY | FAULT_KERNEL;
@@ -201,6 +251,9 @@ int main(void)
          &memory},
         {"killed at each call", a_process_that_ends_leaves_the_earlier_one_or_the_new_one,
          temp_setup, temp_teardown, NULL},
+        {"a folder that a rank does not see",
+         rank_0_writes_everything_if_a_rank_does_not_see_its_folder, temp_setup, temp_teardown,
+         NULL},
     };
     return faults_run("faults in a checkpoint in parts", tests, COUNT_OF(tests), NULL, NULL);
 }

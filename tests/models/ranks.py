@@ -12,11 +12,12 @@ import os
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
 
-from trainer import (ERROR, INTERRUPTED, MODEL, NAME, NOISE, OK, PROGRAM, SKIPPED, USAGE, checkpoint, content, copy_until, finish, full, has_mpi,
+from trainer import (ERROR, INTERRUPTED, MODEL, NAME, NOISE, OK, PROGRAM, SKIPPED, TOOLS, USAGE, checkpoint, content, copy_until, finish, full, has_mpi,
                      read_header, read_safetensors, records, run_ranks, run_rows, start_ranks, wait_for)
 
 LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else "mpirun"
@@ -592,13 +593,31 @@ def reproducible_runs_depend_on_no_split(cwd):
     rejects(cwd, *flags, "--grad-accum", "2", says="3 ranks with 2 micro-batches", ranks=3)
 
 
+def a_missing_part_is_named_and_the_checkpoint_before_taken(cwd):
+    flags = [*SHARDED, "--shard-params", "--optim", "adamw"]
+    run(2, *flags, "--output", "whole", cwd=cwd)
+    copy_until(cwd, "whole", "back", 6)
+    folder = checkpoint(cwd, "back", 6, "")
+    names = sorted(os.listdir(folder))
+    assert names == [f"{file}{end}" for file in ("model", "optim") for end in
+                     ("-00001-of-00002.safetensors", "-00002-of-00002.safetensors", ".safetensors.index.json")] + ["state.json"], names
+    listed = subprocess.run([os.path.join(TOOLS, "inspect"), folder], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "checksums hold" in listed and "fc.weight " in listed and "fc.weight#" in listed, listed
+    evaluate = [*NOISE, "--eval", "--threads", "1", "--progress", "off", "--weights"]
+    assert run(1, *evaluate, folder, cwd=cwd)[0].split(" of ")[-1] == run(1, *evaluate, "whole/model.safetensors", cwd=cwd)[0].split(" of ")[-1]
+    os.remove(os.path.join(folder, "model-00002-of-00002.safetensors"))
+    said = "".join(run(2, *flags, "--output", "back", "--resume", "auto", cwd=cwd))
+    assert "DAMAGED CHECKPOINT, trying the one before" in said and "step-6/model-00002-of-00002.safetensors: No such file" in said, said
+    assert weights(cwd, "whole", 6) == weights(cwd, "back", 6), "not bitwise identical"
+
+
 ROWS = [two_ranks_train_like_one, runs_resume_on_the_same_and_other_rank_counts, evaluation_counts_every_image_once,
         a_group_of_one_rank_equals_no_group, different_flags_of_ranks_are_named, an_error_on_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         more_different_flags_of_ranks_are_named, auto_selects_hierarchical_allreduce, hierarchical_allreduce_trains_like_flat, powersgd_resumes_bitwise_identically, compressed_runs_resume_with_their_residuals,
         compression_starts_after_its_warmup, local_steps_resume_within_a_round, slow_ranks_do_not_block_updates,
         non_finite_gradients_end_the_run_or_are_skipped, sharded_state_changes_no_result, state_is_shared_within_nodes, mpi_adds_gradients, soap_equals_shampoo_with_preset_soap, sharded_gradients_change_no_result, sharded_weights_change_no_result,
         a_killed_rank_ends_all_and_the_run_resumes, corrupt_images_of_all_ranks_are_listed,
-        a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda, reproducible_runs_depend_on_no_split,
+        a_missing_part_is_named_and_the_checkpoint_before_taken, a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda, reproducible_runs_depend_on_no_split,
         invalid_command_lines_are_rejected]
 
 

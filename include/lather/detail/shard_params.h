@@ -17,8 +17,8 @@
 LT_API LT_MUST_CHECK lt_status lt_optim_shard_params(lt_optim *optim, lt_tape *tape,
                                                      const lt_shard_params_config *config);
 
-/** Gathers all values and sharded averages on all ranks, for an evaluation or a checkpoint; no-op unless parameters are
- *  sharded. Collective. Errors: LT_E_COMM, LT_E_NOMEM. */
+/** Gathers all values and sharded averages on all ranks, for an evaluation; no-op unless parameters are sharded.
+ *  Collective. Errors: LT_E_COMM, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_optim_gather_params(lt_optim *optim);
 /** Frees the gathered values, as the next update does too. */
 LT_API void lt_optim_release_params(lt_optim *optim);

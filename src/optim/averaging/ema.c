@@ -135,7 +135,10 @@ static lt_status swap_tensors(lt_tensor *a, lt_tensor *b)
 lt_status lt_ema_swap(lt_ema *e)
 {
     for (size_t i = 0; i < e->count; i++)
-        LT_TRY(swap_tensors(e->param[i]->value, e->average[i]));
+        if (lt_tensor_has_memory(e->average[i]))
+            LT_TRY(swap_tensors(e->param[i]->value, e->average[i]));
+        else /* its owner swaps it */
+            lt_tensor_bump_version(e->param[i]->value);
     e->swapped = !e->swapped;
     return LT_OK;
 }

@@ -100,6 +100,8 @@ LT_MUST_CHECK lt_status lt_shard_finish_step(lt_optim *optim, lt_status st, bool
 /* shard_params.c. Called before and after an update; without effect unless parameters are sharded. */
 LT_MUST_CHECK lt_status lt_optim_begin_owned_update(lt_optim *o);
 void lt_optim_end_owned_update(lt_optim *o);
+/* Returns the rank that keeps the value of a parameter, and its average; 0 if all ranks do. optim may be NULL. */
+int lt_shard_value_owner(const lt_optim *optim, const lt_param *param);
 
 /* Shares the counters of all parts with all ranks. Collective if the state is sharded. */
 LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);

@@ -48,6 +48,15 @@ lt_status lt_optim_shard_params(lt_optim *o, lt_tape *tape, const lt_shard_param
     return st;
 }
 
+int lt_shard_value_owner(const lt_optim *o, const lt_param *param)
+{
+    const lt_shard *s = o ? o->shard : NULL;
+    for (size_t i = 0; s && s->values && i < s->count; i++)
+        if (s->part[i].slot->param == param)
+            return s->part[i].owner;
+    return 0;
+}
+
 lt_status lt_optim_gather_params(lt_optim *o)
 {
     return sharded_values(o) ? lt_shard_params_gather(sharded_values(o)) : LT_OK;

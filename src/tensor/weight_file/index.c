@@ -13,8 +13,9 @@ lt_status lt_index_check_origin(const lt_index_part *at, const char *step, const
     const char *want_step = NULL, *want_run = NULL;
     if (!lt_json_member(at->metadata, LT_PART_STEP))
         return LT_OK;
-    LT_TRY(lt_json_string(at->metadata, LT_PART_STEP, &want_step));
-    LT_TRY(lt_json_string(at->metadata, LT_PART_RUN, &want_run));
+    if (lt_json_string(at->metadata, LT_PART_STEP, &want_step)
+        || lt_json_string(at->metadata, LT_PART_RUN, &want_run))
+        return lt_fail(LT_E_FORMAT, "%s: %s", at->index, lt_error_message());
     if (step && run && !strcmp(step, want_step) && !strcmp(run, want_run))
         return LT_OK;
     return lt_fail(LT_E_FORMAT,
@@ -33,8 +34,8 @@ lt_status lt_index_check_size(const lt_index_part *at)
     if (stat(at->path, &info))
         return lt_fail(LT_E_IO, "%s: %s: a part that %s names", at->path, strerror(errno),
                        at->index);
-    if (file)
-        LT_TRY(lt_json_integer(file, "bytes", &want));
+    if (file && lt_json_integer(file, "bytes", &want))
+        return lt_fail(LT_E_FORMAT, "%s: %s", at->index, lt_error_message());
     return !file || want == (int64_t)info.st_size
                ? LT_OK
                : lt_fail(LT_E_FORMAT, "%s: %lld bytes, expected %lld: damaged", at->path,

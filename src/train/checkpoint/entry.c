@@ -4,9 +4,11 @@
 
 #include "base/alloc.h"
 #include "optim/low_precision/quantized_state.h"
+#include "optim/sharding/shard.h"
 #include "train/weights/weights.h"
 
-static lt_status visit_extra(const lt_checkpoint_tensor *extra, const lt_state_visitor *visitor)
+static lt_status visit_extra(const lt_checkpoint_contents *parts, const lt_checkpoint_tensor *extra,
+                             const lt_state_visitor *visitor)
 {
     const lt_shape shape = lt_tensor_shape(extra->tensor);
     const lt_state_entry entry = {.param = extra->name,
@@ -14,6 +16,7 @@ static lt_status visit_extra(const lt_checkpoint_tensor *extra, const lt_state_v
                                   .shape = shape,
                                   .dtype = lt_tensor_dtype(extra->tensor),
                                   .extent = shape,
+                                  .owner = lt_shard_value_owner(parts->optim, extra->param),
                                   .sharded_like = extra->param,
                                   .tensor = extra->tensor};
     return visitor->entry(visitor->context, &entry);
@@ -34,7 +37,7 @@ lt_status lt_checkpoint_visit(const lt_checkpoint_contents *parts, lt_state_visi
         LT_TRY(visit_optim(parts, visitor, kind));
     *kind = LT_ENTRY_EXTRA;
     for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(visit_extra(&parts->extra[i], visitor));
+        LT_TRY(visit_extra(parts, &parts->extra[i], visitor));
     *kind = LT_ENTRY_REDUCER;
     if (parts->dp)
         LT_TRY(lt_data_parallel_visit(parts->dp, visitor));

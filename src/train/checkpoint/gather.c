@@ -133,6 +133,9 @@ lt_status lt_gather_add(lt_shard_gather *g, const lt_gathered *item, const lt_pa
     lt_gathered t = *item;
     t.gather = g;
     lt_status st = t.name ? find_holders(g, &t, param) : LT_E_NOMEM;
+    if (!st && t.owner && (!g->comm || g->comm->size == 1))
+        st = lt_fail(LT_E_ARG, "checkpoint: '%s' is on rank %d: save with all ranks", t.name,
+                     t.owner);
     if (!st)
         st = LT_GROW(&g->item, &g->capacity, g->count + 1);
     if (st)
@@ -142,13 +145,14 @@ lt_status lt_gather_add(lt_shard_gather *g, const lt_gathered *item, const lt_pa
     return st;
 }
 
-lt_status lt_gather_add_param(lt_shard_gather *g, const lt_param *p)
+lt_status lt_gather_add_param(lt_shard_gather *g, const lt_param *p, int owner)
 {
     const lt_dtype dtype = lt_tensor_dtype(p->value);
     const lt_gathered item = {.name = lt_strdup(p->name),
                               .dtype = dtype,
                               .stored = dtype,
                               .shape = lt_tensor_shape(p->value),
+                              .owner = owner,
                               .tensor = p->value};
     return lt_gather_add(g, &item, p);
 }
@@ -329,6 +333,10 @@ static lt_status add_metadata_and_tensors(lt_shard_gather *g, const lt_gather_fi
         LT_TRY(lt_safetensors_add_metadata(w, "format", "pt"));
     for (size_t i = 0; i < f->metadata_count; i++)
         LT_TRY(lt_safetensors_add_metadata(w, f->metadata[i].key, f->metadata[i].value));
+    if (f->step)
+        LT_TRY(lt_safetensors_add_metadata(w, LT_PART_STEP, f->step));
+    if (f->run)
+        LT_TRY(lt_safetensors_add_metadata(w, LT_PART_RUN, f->run));
     for (size_t i = f->first; i < f->last; i++) {
         lt_gathered *t = &g->item[i];
         if (writer_of(t) != own_rank(g))
@@ -347,7 +355,7 @@ lt_status lt_gather_write(lt_shard_gather *g, const lt_gather_file *f)
     if (!st)
         st = add_metadata_and_tensors(g, f, w);
     if (!st)
-        st = f->is_part ? lt_safetensors_finish_unsynced(&w) : lt_safetensors_finish(&w);
+        st = f->in_atomic_dir ? lt_safetensors_finish_unsynced(&w) : lt_safetensors_finish(&w);
     lt_safetensors_discard(&w);
     return st;
 }

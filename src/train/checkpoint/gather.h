@@ -45,18 +45,21 @@ LT_MUST_CHECK lt_status lt_gather_open(lt_shard_gather *out, lt_comm *comm,
 void lt_gather_close(lt_shard_gather *gather);
 
 /* Adds a tensor, sharded as param is; param NULL: whole. Takes name, note and made even if it fails; name NULL:
- * LT_E_NOMEM. Errors: LT_E_ARG (a shard of a parameter unknown to lt_gather_open()), LT_E_NOMEM. */
+ * LT_E_NOMEM. Errors: LT_E_ARG (a shard of a parameter unknown to lt_gather_open(); another rank has it, and there is
+ * no communicator), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_gather_add(lt_shard_gather *gather, const lt_gathered *item,
                                       const lt_param *param);
-/* Adds the value of a parameter. */
-LT_MUST_CHECK lt_status lt_gather_add_param(lt_shard_gather *gather, const lt_param *param);
+/* Adds the value of a parameter; owner: rank that has the whole. */
+LT_MUST_CHECK lt_status lt_gather_add_param(lt_shard_gather *gather, const lt_param *param,
+                                            int owner);
 
 /* A file of some of the tensors. */
 typedef struct lt_gather_file {
     const char *path;
-    size_t first, last; /* index of the file's first tensor, and of the one after its last */
-    bool is_weights;    /* metadata begin with the format's name, then those below */
-    bool is_part;       /* the file is part of an lt_atomic_dir, which syncs it */
+    size_t first, last;     /* index of the file's first tensor, and of the one after its last */
+    bool is_weights;        /* metadata begin with the format's name, then those below */
+    bool in_atomic_dir;     /* an lt_atomic_dir syncs the file */
+    const char *step, *run; /* metadata of a part; NULL for a whole file */
     const lt_metadata *metadata;
     size_t metadata_count;
 } lt_gather_file;

@@ -11,10 +11,10 @@
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const file_name[LT_PARTS_FILES] = {LT_CHECKPOINT_MODEL, LT_CHECKPOINT_OPTIM};
@@ -91,42 +91,30 @@ lt_status lt_parts_plan(lt_parts *p)
     return LT_OK;
 }
 
-/* Fails unless all ranks see the folder; *blind: the lowest rank that does not, or -1. */
-static lt_status find_blind_rank(lt_comm *comm, const char *path, int *blind)
-{
-    const char seen = !access(path, W_OK);
-    char *all = lt_alloc((size_t)lt_comm_size(comm), 1);
-    lt_status st = all ? lt_comm_allgather_equal(comm, &seen, 1, all) : LT_E_NOMEM;
-    *blind = -1;
-    for (int r = lt_comm_size(comm); r-- && !st;)
-        *blind = all[r] ? *blind : r;
-    lt_free(all);
-    return st;
-}
-
 lt_status lt_parts_share_folder(lt_parts *p, const char *folder, char **path)
 {
     lt_comm *comm = p->contents->comm;
-    int blind = -1;
     char *run = NULL;
     lt_status st = lt_comm_gather_texts(comm, folder, path); /* rank 0's is the first */
     if (!st)
-        st = lt_comm_gather_texts(comm, own_rank(p) ? "" : p->state->run, &run);
-    if (!st)
-        st = find_blind_rank(comm, *path, &blind);
-    snprintf(p->run, sizeof p->run, "%s", run ? run : "");
-    lt_free(run);
+        st = lt_comm_gather_texts(comm, p->state->run, &run);
     if (st) {
         lt_comm_abort(comm);
         return st;
     }
-    if (blind >= 0 && own_rank(p) == 0)
+    snprintf(p->run, sizeof p->run, "%s", run);
+    snprintf(p->step, sizeof p->step, "%" PRId64, p->state->step);
+    lt_free(run);
+    st = access(*path, W_OK) ? lt_fail(LT_E_IO, "%s: %s", *path, strerror(errno)) : LT_OK;
+    st = lt_comm_agree_on_status(comm, st);
+    if (st != LT_E_IO)
+        return st;
+    if (own_rank(p) == 0)
         lt_log(LT_LOG_WARN, "train",
-               "%s: rank %d does not see this folder of rank 0, which therefore writes the state "
-               "of all ranks: a run folder that all ranks share takes it in parts",
-               *path, blind);
-    if (blind >= 0)
-        join_parts(p);
+               "%s: rank 0 receives and writes the state of all ranks; with a run folder that "
+               "all ranks share each writes its part",
+               lt_error_message());
+    join_parts(p);
     return LT_OK;
 }
 
@@ -143,39 +131,28 @@ static void name_part(const lt_parts *p, int file, int rank, char name[LT_PARTS_
 
 /* --- Writing --- */
 
-/* Writes the own part, and sets its size and checksum. The metadata of a part are those of the file, and its step and
- * run. */
+/* Writes the own part of a file; of one in parts, sets size and checksum. */
 static lt_status write_part(lt_parts *p, int file, const char *folder)
 {
-    char name[LT_PARTS_NAME], step[32];
     const lt_checkpoint_contents *c = p->contents;
-    const bool is_part = p->count[file] > 1;
-    const size_t given = file ? 0 : c->metadata_count, notes = given + 2;
+    const bool is_whole = p->count[file] == 1;
     lt_rank_parts *own = &p->of[own_rank(p)];
+    char name[LT_PARTS_NAME];
     name_part(p, file, own_rank(p), name);
-    snprintf(step, sizeof step, "%" PRId64, p->state->step);
-    lt_metadata *note = lt_alloc(notes, sizeof *note);
     char *path = lt_format("%s/%s", folder, name);
-    lt_status st = note && path ? LT_OK : LT_E_NOMEM;
-    for (size_t i = 0; i < given && note; i++)
-        note[i] = c->metadata[i];
-    if (note) {
-        note[given] = (lt_metadata){LT_PART_STEP, step};
-        note[given + 1] = (lt_metadata){LT_PART_RUN, p->run};
-    }
-    if (!st)
-        st = lt_gather_write(p->gather,
-                             &(lt_gather_file){.path = path,
-                                               .first = first_of(p, file),
-                                               .last = p->end[file],
-                                               .is_weights = file == 0,
-                                               .is_part = own_rank(p) == 0,
-                                               .metadata = note,
-                                               .metadata_count = is_part ? notes : given});
-    if (!st && is_part)
+    const lt_gather_file part = {.path = path,
+                                 .first = first_of(p, file),
+                                 .last = p->end[file],
+                                 .is_weights = file == 0,
+                                 .in_atomic_dir = own_rank(p) == 0,
+                                 .step = is_whole ? NULL : p->step,
+                                 .run = is_whole ? NULL : p->run,
+                                 .metadata = c->metadata,
+                                 .metadata_count = file ? 0 : c->metadata_count};
+    lt_status st = path ? lt_gather_write(p->gather, &part) : LT_E_NOMEM;
+    if (!st && !is_whole)
         st = lt_checkpoint_sum_file(path, &own->bytes[file], &own->crc[file]);
     lt_free(path);
-    lt_free(note);
     return st;
 }
 
@@ -189,58 +166,38 @@ lt_status lt_parts_write(lt_parts *p, const char *folder)
 
 /* --- The index, on rank 0 --- */
 
-static lt_status check_part_is_seen(const char *folder, const char *name, int rank, int64_t bytes)
+static void put_index(lt_json_writer *w, const lt_parts *p, int file)
 {
-    struct stat info = {.st_size = 0};
-    char *path = lt_format("%s/%s", folder, name);
-    lt_status st = path ? LT_OK : LT_E_NOMEM;
-    if (!st && (stat(path, &info) || info.st_size != bytes))
-        st = lt_fail(LT_E_IO, "%s: rank %d wrote %" PRId64 " bytes, rank 0 sees %" PRId64, path,
-                     rank, bytes, (int64_t)info.st_size);
-    lt_free(path);
-    return st;
-}
-
-static lt_status put_parts(lt_json_writer *w, const lt_parts *p, int file, const char *folder)
-{
-    char name[LT_PARTS_NAME], step[32];
-    snprintf(step, sizeof step, "%" PRId64, p->state->step);
+    char name[LT_PARTS_NAME];
+    lt_json_begin_object(w, NULL);
     lt_json_begin_object(w, "metadata");
-    lt_json_put_string(w, LT_PART_STEP, step);
+    lt_json_put_string(w, LT_PART_STEP, p->step);
     lt_json_put_string(w, LT_PART_RUN, p->run);
     lt_json_begin_object(w, LT_PART_FILES);
     for (int r = 0; r < p->ranks; r++) {
-        if (!p->of[r].number[file])
-            continue;
         name_part(p, file, r, name);
-        LT_TRY(check_part_is_seen(folder, name, r, p->of[r].bytes[file]));
-        lt_checkpoint_put_sum(w, name, p->of[r].bytes[file], p->of[r].crc[file]);
+        if (p->of[r].number[file])
+            lt_checkpoint_put_sum(w, name, p->of[r].bytes[file], p->of[r].crc[file]);
     }
     lt_json_end(w);
     lt_json_end(w);
-    return LT_OK;
+    lt_json_begin_object(w, "weight_map");
+    for (size_t i = first_of(p, file); i < p->end[file]; i++) {
+        name_part(p, file, p->gather->item[i].owner, name);
+        lt_json_put_string(w, p->gather->item[i].name, name);
+    }
+    lt_json_end(w);
+    lt_json_end(w);
 }
 
 static lt_status write_index(const lt_parts *p, int file, const char *folder)
 {
-    char name[LT_PARTS_NAME];
     const char *text;
     size_t bytes;
     lt_json_writer w = {0};
     char *path = lt_format("%s/%s" LT_INDEX_ENDING, folder, file_name[file]);
-    lt_status st = path ? LT_OK : LT_E_NOMEM;
-    lt_json_begin_object(&w, NULL);
-    if (!st)
-        st = put_parts(&w, p, file, folder);
-    lt_json_begin_object(&w, "weight_map");
-    for (size_t i = first_of(p, file); i < p->end[file]; i++) {
-        name_part(p, file, p->gather->item[i].owner, name);
-        lt_json_put_string(&w, p->gather->item[i].name, name);
-    }
-    lt_json_end(&w);
-    lt_json_end(&w);
-    if (!st)
-        st = lt_json_text(&w, &text, &bytes);
+    put_index(&w, p, file);
+    lt_status st = path ? lt_json_text(&w, &text, &bytes) : LT_E_NOMEM;
     if (!st)
         st = lt_shared_save(path, text, bytes);
     lt_json_writer_clear(&w);

@@ -24,6 +24,7 @@ typedef struct lt_parts {
     lt_rank_parts *of;                /* [ranks] */
     int ranks, count[LT_PARTS_FILES]; /* number of parts of each file */
     bool is_shared;                   /* ranks other than 0 write parts */
+    char step[32];                    /* state->step */
     char run[LT_CHECKPOINT_NAME];     /* rank 0's run id: those of other ranks may differ */
 } lt_parts;
 
@@ -36,8 +37,7 @@ LT_MUST_CHECK lt_status lt_parts_share_folder(lt_parts *parts, const char *folde
 LT_MUST_CHECK lt_status lt_parts_write(lt_parts *parts, const char *folder);
 /* Gathers sizes and checksums. Collective; a failure aborts the group. Errors: LT_E_NOMEM, LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_parts_exchange(lt_parts *parts);
-/* Writes the index of each file in parts, on rank 0. Errors: LT_E_IO (names a part that rank 0 does not see with the
- * size that its rank wrote), LT_E_NOMEM. */
+/* Writes the index of each file in parts, on rank 0. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_parts_write_indices(const lt_parts *parts, const char *folder);
 
 #endif

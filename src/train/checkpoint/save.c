@@ -49,11 +49,7 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
                      .tensor = entry->tensor,
                      .quantized = entry->quantized,
                      .later = group > 0};
-    if (!t.tensor && !t.quantized && is_alone(s->parts))
-        return lt_fail(LT_E_ARG, "checkpoint: state '%s' of %s is on rank %d: save with all ranks",
-                       entry->name, entry->param, entry->owner);
-    if (!entry->sharded_like)
-        t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
+    t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
     if (entry->block >= 0 && !(t.note = lt_checkpoint_format_block(entry)))
         return LT_E_NOMEM;
     t.name = lt_checkpoint_entry_name(lt_checkpoint_prefix(group, prefix), s->kind, entry);
@@ -66,7 +62,8 @@ static lt_status list_all_tensors(saving *s)
     const lt_checkpoint_contents *parts = s->parts;
     lt_state_visitor visitor = {list_entry, lt_skip_number, s};
     for (size_t i = 0; i < parts->params->count; i++)
-        LT_TRY(lt_gather_add_param(&s->gather, parts->params->item[i]));
+        LT_TRY(lt_gather_add_param(&s->gather, parts->params->item[i],
+                                   lt_shard_value_owner(parts->optim, parts->params->item[i])));
     s->models = s->gather.count;
     return lt_checkpoint_visit(parts, &visitor, &s->kind);
 }

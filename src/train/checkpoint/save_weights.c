@@ -9,7 +9,7 @@
 static lt_status list_params(lt_shard_gather *g, const lt_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {
-        LT_TRY(lt_gather_add_param(g, params->item[i]));
+        LT_TRY(lt_gather_add_param(g, params->item[i], 0));
         if (g->item[i].stored == LT_F64)
             g->item[i].stored = LT_F32;
     }

@@ -343,6 +343,7 @@ static lt_status recompute_bn_statistics(const lt_train_loop *l)
 {
     if (!l->update_bn || l->update_bn->step == l->state->now.step)
         return LT_OK;
+    LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(lt_train_use_eval_weights(l->state, l->parts.optim));
     lt_status st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
     lt_status back = lt_train_use_train_weights(l->state, l->parts.optim);
@@ -354,7 +355,6 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
 {
     const lt_checkpoint_policy policy = {.keep = l->config->keep, .is_best = is_best};
     int64_t span = lt_profile_begin();
-    LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(average_running_statistics(l));
     LT_TRY(recompute_bn_statistics(l));
     LT_TRY(check_statistics(l));
@@ -371,12 +371,8 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
 /* Records a hash between checkpoints of a reproducible run. */
 static lt_status hash_now(const lt_train_loop *l)
 {
-    if (!l->state->now.reproducible)
-        return LT_OK;
-    LT_TRY(lt_optim_gather_params(l->parts.optim));
-    const lt_status st = lt_train_state_record_hash(l->state, &l->parts, l->run);
-    lt_optim_release_params(l->parts.optim);
-    return st;
+    return l->state->now.reproducible ? lt_train_state_record_hash(l->state, &l->parts, l->run)
+                                      : LT_OK;
 }
 
 /* Fails if the last checkpoint was not written. All ranks agree on save_failed, as saving is collective. */
