@@ -35,6 +35,23 @@ static void full_rank_is_exact(void **state)
         assert_near(y[i], x[i], 1e-6);
 }
 
+/* Rows of zeros are drawn, others keep their direction. */
+static void a_start_has_rows_of_norm_one(void **state)
+{
+    (void)state;
+    double q[3 * 4] = {[4] = 3e200, [7] = -4e200, [8] = 1e-200};
+    lt_lowrank_warm_start(q, 3, 4, "w");
+    for (int k = 0; k < 3; k++) {
+        double sum = 0;
+        for (int j = 0; j < 4; j++)
+            sum += q[4 * k + j] * q[4 * k + j];
+        assert_near(sum, 1, 1e-12);
+    }
+    assert_near(q[4], 0.6, 1e-12);
+    assert_near(q[7], -0.8, 1e-12);
+    assert_near(q[8], 1, 1e-12);
+}
+
 static void columns_become_orthonormal(void **state)
 {
     (void)state;
@@ -89,6 +106,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_rank_is_exact),
+        cmocka_unit_test(a_start_has_rows_of_norm_one),
         cmocka_unit_test(columns_become_orthonormal),
         cmocka_unit_test(results_do_not_depend_on_threads),
     };

@@ -1,6 +1,8 @@
 /* Job graphs in C: what may be added, functions of this program as threads and as processes, and that many launches
  * leave nothing. LAUNCHES in the environment: how many, 1000 in the slow tier. */
 
+#include "launch/heartbeat_monitor.h"
+#include "near.h"
 #include "temp.h"
 
 #include "lather/launch.h"
@@ -398,9 +400,24 @@ static void many_launches_in_threads_leave_nothing(void **state)
     temp_remove(folder);
 }
 
+/* Seconds in which the launcher was stopped do not count, for nodes that have been heard. */
+static void a_pause_of_the_launcher_is_no_hang(void **state)
+{
+    lt_node_heartbeat node[2] = {{.at = 5, .moved = 4}, {0}};
+    lt_heartbeat_monitor m = {.node = node, .nodes = 2};
+    (void)state;
+    lt_heartbeat_monitor_extend(&m, 3);
+    assert_near(node[0].at, 8, 0);
+    assert_near(node[0].moved, 7, 0);
+    assert_near(node[1].at, 0, 0);
+    assert_near(node[1].moved, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest rows[] = {
+        {"a pause of the launcher is no hang", a_pause_of_the_launcher_is_no_hang, NULL, NULL,
+         NULL},
         {"many launches in processes leave nothing", many_launches_in_processes_leave_nothing, NULL,
          NULL, NULL},
         {"a thread that makes no progress is named", a_thread_that_makes_no_progress_is_named, NULL,

@@ -137,7 +137,8 @@ def processes_of(cwd):
         try:
             if os.readlink(f"/proc/{pid}/cwd") == os.path.realpath(cwd):
                 with open(f"/proc/{pid}/cmdline") as f:
-                    found[int(pid)] = f.read().split("\0")
+                    words = f.read().split("\0")
+                found[int(pid)] = words[1:] if os.path.basename(words[0]).startswith("qemu-") else words
         except OSError:
             pass
     return found
@@ -378,15 +379,20 @@ def files_of_the_user_in_the_folder_are_left_alone(cwd):
     assert not os.path.exists(os.path.join(cwd, "new"))
 
 
+def give_away(path):
+    try:
+        os.chown(path, 65534, 65534)
+    except OSError as error:  # EINVAL: a user namespace of one user
+        raise Skip(f"a file cannot be given to another user: {error.strerror}") from error
+
+
 def a_folder_that_others_may_write_is_refused(cwd):
     path, shared, others = text(cwd, "[a]\ncommand = true\n"), os.path.join(cwd, "shared"), os.path.join(cwd, "others")
     os.mkdir(shared)
     os.chmod(shared, 0o777)
     fails(launch(cwd, path, "--folder", shared), "shared: has mode 0777", "chmod go-w")
-    if os.geteuid():
-        raise Skip("only root can make a folder of another user")
     os.mkdir(others)
-    os.chown(others, 65534, 65534)
+    give_away(others)
     for flags in ((), ("--dry-run",)):
         fails(launch(cwd, path, "--folder", others, *flags), "others: belongs to user 65534")
     assert not os.listdir(others) and not os.listdir(shared)
@@ -394,13 +400,11 @@ def a_folder_that_others_may_write_is_refused(cwd):
 
 def files_of_another_user_are_not_believed(cwd):
     """Who owns a folder above the launch's could put his own in its place: a node reads no program, flag or address from there."""
-    if os.geteuid():
-        raise Skip("only root can make files of another user")
     words = [LATHER, "node", cwd, cwd, "1", "0", "a", "0", "1", "-1", "1", "1"]
     for path, content in (("program.ini", "[b]\nkind = service\ncommand = true\n[a]\ncommand = sh -c 'touch pwned' ${b.address}\n"), ("b.0.address", "tcp://evil:1")):
         with open(os.path.join(cwd, path), "w") as f:
             f.write(content)
-        os.chown(os.path.join(cwd, path), 65534, 65534)
+        give_away(os.path.join(cwd, path))
         out = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         fails(out, f"{path}: belongs to user 65534, not to user 0")
         os.chown(os.path.join(cwd, path), 0, 0)
