@@ -403,7 +403,7 @@ static void many_launches_in_threads_leave_nothing(void **state)
 /* Seconds in which the launcher was stopped do not count, for nodes that have been heard. */
 static void a_pause_of_the_launcher_is_no_hang(void **state)
 {
-    lt_node_heartbeat node[2] = {{.at = 5, .moved = 4}, {0}};
+    lt_node_heartbeat node[2] = {{5, 4, 0}, {0, 0, 0}};
     lt_heartbeat_monitor m = {.node = node, .nodes = 2};
     (void)state;
     lt_heartbeat_monitor_extend(&m, 3);
