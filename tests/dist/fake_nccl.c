@@ -2,6 +2,7 @@
 
 #include "fake_queue.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,8 +244,16 @@ static bool is_capturing(lt_nccl_group *g)
     return g->gpu->captured;
 }
 
+static atomic_int events;
+
+int fake_nccl_events(void)
+{
+    return atomic_load(&events);
+}
+
 static lt_status record(lt_nccl_group *g, lt_nccl_event **out)
 {
+    atomic_fetch_add(&events, 1);
     *out = malloc(sizeof **out);
     **out = (lt_nccl_event){g, g->gpu, g->issued};
     return LT_OK;
@@ -257,6 +266,7 @@ static void set_launch_hooks(void *device, const lt_nccl_launch_hooks *hooks)
 
 static lt_status record_main(void *device, lt_nccl_event **out)
 {
+    atomic_fetch_add(&events, 1);
     *out = malloc(sizeof **out);
     **out = (lt_nccl_event){NULL, device, 0};
     return LT_OK;
@@ -278,6 +288,7 @@ static lt_status main_wait(lt_nccl_event *m)
 
 static void event_destroy(lt_nccl_event *m)
 {
+    atomic_fetch_sub(&events, 1);
     free(m);
 }
 

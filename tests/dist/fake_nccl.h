@@ -18,5 +18,7 @@ typedef struct fake_gpu {
 } fake_gpu;
 
 extern const lt_nccl_api fake_nccl;
+/* Number of events that were not destroyed. */
+int fake_nccl_events(void);
 
 #endif

@@ -335,6 +335,64 @@ static void as_many_handlers_as_threads(void **state)
     lt_service_close(&s);
 }
 
+static atomic_int calls_inside;
+static atomic_bool may_end;
+
+static lt_status wait_inside(void *context, const void *request, size_t bytes,
+                             lt_response_buffer *reply)
+{
+    (void)context;
+    (void)request;
+    (void)bytes;
+    (void)reply;
+    atomic_fetch_add(&calls_inside, 1);
+    while (!atomic_load(&may_end))
+        usleep(1000);
+    return LT_OK;
+}
+
+static void *call_once(void *context)
+{
+    lt_response answer = {0};
+    (void)!lt_client_call(context, "", 0, SECONDS, &answer);
+    lt_response_free(&answer);
+    return NULL;
+}
+
+static void *close_service(void *context)
+{
+    lt_service_close(context);
+    return NULL;
+}
+
+/* The second call waits for the only thread when the service closes. */
+static void a_call_that_waits_is_not_handled_when_the_service_closes(void **state)
+{
+    char path[TEMP_PATH + 16];
+    pthread_t thread[3];
+    lt_service *s = NULL;
+    lt_client *c[2];
+    (void)state;
+    snprintf(path, sizeof path, "ipc://%s/closing", folder);
+    assert_ok(lt_service_open(
+        &s, &(lt_service_config){.address = path, .handler = wait_inside, .threads = 1}));
+    for (int i = 0; i < 2; i++) {
+        c[i] = connect_to(path, NULL, false);
+        assert_int_equal(pthread_create(&thread[i], NULL, call_once, c[i]), 0);
+        while (!atomic_load(&calls_inside))
+            usleep(1000);
+    }
+    usleep(50000); /* until the second waits */
+    assert_int_equal(pthread_create(&thread[2], NULL, close_service, &s), 0);
+    usleep(50000); /* until it closes */
+    atomic_store(&may_end, true);
+    for (int i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(atomic_load(&calls_inside), 1);
+    for (int i = 0; i < 2; i++)
+        lt_client_close(&c[i]);
+}
+
 static int descriptors(void)
 {
     int count = 0;
@@ -392,6 +450,8 @@ int main(void)
         {"a broken connection is an error, or the call is sent again", a_broken_connection, NULL,
          NULL, NULL},
         {"as many handlers at once as threads", as_many_handlers_as_threads, NULL, NULL, NULL},
+        {"a call that waits is not handled when the service closes",
+         a_call_that_waits_is_not_handled_when_the_service_closes, NULL, NULL, NULL},
         {"no descriptor is left open", nothing_stays_open, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(rows, make, clean);
