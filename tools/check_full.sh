@@ -132,7 +132,7 @@ test_on_arm64()
     done
     without="replay_matrix|replay_cli|quantized_formats|data_service" # start programs, which the emulator cannot: see below
     without="$without|train_.*|same bits|one_file|plugins|verify" # too, and need libraries for images and configs
-    without="$without|launch|launch plan" # start programs; a plan that is not printed, cause not known
+    without="$without|launch|launch plan" # start programs
     without="$without|conform cpu .*|conform cuda|conform vectors|conform tiles.*" # of x86-64: levels are ARM64's
     without="$without|bombs" # the emulator does not limit memory
     without="$without|mup|option_pairs" # more than a minute
@@ -141,7 +141,7 @@ test_on_arm64()
     rows "suites for ARM64" "$work/arm64-tests" --timeout-multiplier 5 "${tests[@]}"
     if tools/cross/emulate true 2>/dev/null; then
         row "programs for ARM64 that tests start" tools/cross/emulate meson test -C "$work/arm64-tests" --timeout-multiplier 5 \
-            replay_cli quantized_formats launch
+            replay_cli quantized_formats launch "launch plan"
     else
         skip "programs for ARM64 that tests start" "user namespaces have no binfmt_misc (Linux 6.7)"
     fi

@@ -50,6 +50,8 @@ def a_gang_runs_as_its_plan_says_and_the_next_plan_reads_the_run(cwd):
     """The link is so slow that one rank is the best; of an epoch a batch of 32. The second plan's step is the first run's."""
     said = launch(cwd, {"ranks": 4, "command": f"{TRAIN} {FLAGS} --output runs-${{run}}", "runs": 2,
                         "plan": f"auto --goal loss=1 --vary batch-size=8,32 --step-profile p.json {SLOW}"})
+    if "config files need libyaml" in said:
+        raise Skip("no libyaml: the second plan cannot read the run")
     first, second = [line for line in said.splitlines() if "trainer: plan: " in line]
     assert "plan: 1 of at most 4 ranks, sgd, flat: 43 ms a step (model)" in first and "not enough measurements" in first and "; next: 1 ranks, " in first, first
     assert "plan: 1 of at most 4 ranks, sgd, flat: " in second and "ms a step (measured)" in second, second
