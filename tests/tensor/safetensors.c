@@ -32,7 +32,7 @@ static void write_raw(const char *path, const char *header, uint64_t length, siz
     size_t text = strlen(header);
     for (int i = 0; i < 8; i++)
         bytes[i] = (unsigned char)(length >> (8 * i));
-    memcpy(bytes + 8, header, text);
+    memcpy(bytes + 8, header, text + 1);
     temp_write(path, bytes, 8 + text + data);
 }
 

@@ -84,6 +84,8 @@ static void test_errors(void **state)
     } rows[] = {{"", "is wanted", 2},
                 {"--jso f", "the nearest is --json", 2},
                 {"none", "none: No such file", 1},
+                {"--join out.one f f", "2 files, want one", 2},
+                {"--join out.one none", "none: No such file", 1},
                 {"cut", "cut: ", 1},
                 {"--json cut", "cut: ", 1},
                 {"--json .", ".: neither a checkpoint", 1}};
@@ -96,6 +98,22 @@ static void test_errors(void **state)
             fail_msg("'%s' is not one line that says '%s'", text, rows[i].message);
         free(text);
     }
+}
+
+/* A file and an index of it list the same; the joined file has its bytes. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static const char index[] = "{\"weight_map\":{\"w\":\"f\",\"b\\\"\":\"f\"}}";
+    char path[TEMP_PATH];
+    write_file("f");
+    temp_write(temp_path(path, folder, "m.safetensors.index.json"), index, sizeof index - 1);
+    assert_int_equal(inspect("m.safetensors"), 0);
+    char *text = temp_read(temp_path(path, folder, "out"), NULL);
+    assert_non_null(strstr(text, "2 tensors, 6 elements, 20 bytes"));
+    free(text);
+    assert_int_equal(inspect("--join one m.safetensors"), 0);
+    temp_assert_same(folder, "f", "one");
 }
 
 /* A language model's: its own names, and no classes. */
@@ -136,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"values in JSON", test_json, temp_setup, temp_teardown, NULL},
         {"values in a table", test_table, temp_setup, temp_teardown, NULL},
+        {"parts are listed and joined", test_parts, temp_setup, temp_teardown, NULL},
         {"a checkpoint in its task's names", test_checkpoint, temp_setup, temp_teardown, NULL},
         {"one line for each error", test_errors, temp_setup, temp_teardown, NULL},
     };

@@ -82,28 +82,8 @@ static lt_status put_file_checksum(lt_json_writer *w, const char *folder, int fi
     return st;
 }
 
-static lt_status check_file_checksum(const char *folder, const lt_json_value *v);
-
-/* Checks the parts of an index: which checkpoint they are of, then their checksums. */
-static lt_status check_parts(const char *folder, const char *index)
-{
-    lt_json *json = NULL;
-    lt_safetensors *parts = NULL;
-    lt_status st = lt_safetensors_open(&parts, index);
-    lt_safetensors_close(&parts);
-    if (!st)
-        st = lt_json_load(&json, index);
-    const lt_json_value *metadata = st ? NULL : lt_json_member(lt_json_root(json), "metadata"),
-                        *files = lt_json_member(metadata, LT_PART_FILES);
-    for (const lt_json_value *v = files ? files->child : NULL; v && !st; v = v->next)
-        st = check_file_checksum(folder, v);
-    lt_json_free(&json);
-    return st;
-}
-
 static lt_status check_file_checksum(const char *folder, const lt_json_value *v)
 {
-    const char *ending = strstr(v->key, LT_INDEX_ENDING);
     if (strchr(v->key, '/'))
         return lt_fail(LT_E_FORMAT, "%s: file name '%s'", folder, v->key);
     int64_t want = 0, have = 0;
@@ -120,9 +100,26 @@ static lt_status check_file_checksum(const char *folder, const lt_json_value *v)
                      have, want);
     else if (!st && strcmp(text, want_crc) != 0)
         st = lt_fail(LT_E_FORMAT, "%s: checksum %s, expected %s: damaged", path, text, want_crc);
-    else if (!st && ending)
-        st = check_parts(folder, path);
     lt_free(path);
+    return st;
+}
+
+/* Checks the parts of an index: which checkpoint they are of, then their checksums. */
+static lt_status check_parts(const char *folder, const char *name)
+{
+    lt_json *json = NULL;
+    lt_safetensors *parts = NULL;
+    char *index = lt_format("%s/%s", folder, name);
+    lt_status st = index ? lt_safetensors_open(&parts, index) : LT_E_NOMEM;
+    lt_safetensors_close(&parts);
+    if (!st)
+        st = lt_json_load(&json, index);
+    const lt_json_value *metadata = st ? NULL : lt_json_member(lt_json_root(json), "metadata"),
+                        *files = lt_json_member(metadata, LT_PART_FILES);
+    for (const lt_json_value *v = files ? files->child : NULL; v && !st; v = v->next)
+        st = check_file_checksum(folder, v);
+    lt_json_free(&json);
+    lt_free(index);
     return st;
 }
 
@@ -243,8 +240,11 @@ static lt_status get_state(const char *folder, const lt_json_value *root,
     for (int f = 0; f < 2; f++)
         if (!lt_json_member(files, file_names[f][0]) && !lt_json_member(files, file_names[f][1]))
             return lt_fail(LT_E_FORMAT, "the checksums of both files are missing");
-    for (const lt_json_value *v = files->child; v; v = v->next)
+    for (const lt_json_value *v = files->child; v; v = v->next) {
         LT_TRY(check_file_checksum(folder, v));
+        if (strstr(v->key, LT_INDEX_ENDING))
+            LT_TRY(check_parts(folder, v->key));
+    }
     return LT_OK;
 }
 
