@@ -76,6 +76,7 @@ row() # NAME COMMAND...: exit status 0 passes, 77 skips, else fails with the end
         failed=$((failed + 1))
         echo "  FAILED   $name (exit status $code)"
         tail -40 "$log" | sed 's/^/    /'
+        [ "$(wc -l <"$log")" -le 40 ] || { cp "$log" "$logs/failed.$failed.log" && echo "   all of it: $logs/failed.$failed.log"; }
     fi
     return $code
 }

@@ -323,10 +323,12 @@ tidy() # NAME FILE...: one file per process; several at once give false warnings
         skip "$name" "clang-tidy is not installed"
         return
     }
-    row "$name" bash -c 'printf "%s\n" "$@" | xargs -P "$(nproc)" -n 1 timeout 300 "$0" --quiet \
+    row "$name" bash -c 'set -o pipefail
+        printf "%s\n" "$@" | xargs -P "$(nproc)" -n 1 timeout 300 "$0" --quiet \
         -p build-check/main $CHECKS --warnings-as-errors="*" \
         --extra-arg=-Wno-unknown-warning-option \
-        --extra-arg=-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang' "$command" "$@"
+        --extra-arg=-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang 2>&1 |
+        { grep -v "warnings generated\.$" || true; }' "$command" "$@"
 }
 
 tidy_changed()

@@ -115,8 +115,9 @@ static bool expand(char to[NAME_BYTES], const char *pattern, const long number[N
 
 static const char *copy_name(lt_safetensors *file, const char *name)
 {
-    char *copy = lt_safetensors_alloc(file, strlen(name) + 1);
-    return copy ? strcpy(copy, name) : NULL;
+    const size_t bytes = strlen(name) + 1;
+    char *copy = lt_safetensors_alloc(file, bytes);
+    return copy ? memcpy(copy, name, bytes) : NULL;
 }
 
 static lt_status rename_entries(lt_safetensors *file, const struct library *l)
