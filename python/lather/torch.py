@@ -8,10 +8,12 @@ Defaults are PyTorch's where it has a class of that name, else those of the publ
 What differs from PyTorch: a step in which a gradient is NaN or infinite changes nothing; only lr and weight_decay may change between
 steps; parameters are CPU tensors of f32 or f64, contiguous or channels-last.
 """
+import copy
 import inspect
 
 import torch
 
+from . import _distributed_shampoo as _theirs
 from ._device import device as _device, dtypes
 from ._library import lib, make, struct, word_value
 from ._rule import Rule, canonical, classes_by_name, copy_of, options
@@ -206,9 +208,17 @@ class Optimizer(torch.optim.Optimizer):
                 at += 1
         return packed
 
+    def distributed_shampoo_state_dict(self, template):
+        """The state for load_state_dict() of Meta's DistributedShampoo of the same settings; template: the state_dict() of that one."""
+        own, packed = self.state_dict(), copy.deepcopy(template)
+        numbers = {t: g["numbers"][f"updates.{t}"] for g, rule in zip(own["param_groups"], self._rules) for t in rule.param_names}
+        for at, title in enumerate(t for rule in self._rules for t in rule.param_names):
+            _theirs.into_theirs(packed["state"][at], own["state"][at], numbers[title])
+        return packed
+
     def load_state_dict(self, state_dict):
         """Continues as the optimizer whose state_dict() that was: the next steps have the same bits. Takes the state of PyTorch's SGD, Adam,
-        AdamW and Adagrad too."""
+        AdamW and Adagrad too, and that of Meta's DistributedShampoo of the same settings."""
         saved = state_dict["param_groups"]
         have, want = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
         if have != want:
@@ -216,9 +226,13 @@ class Optimizer(torch.optim.Optimizer):
         at = 0
         for index, (group, old) in enumerate(zip(self.param_groups, saved)):
             chosen = {k: v for k, v in old.items() if k not in ("params", "param_names", "numbers")}
-            group.update(chosen if "numbers" in old else self._options_of_pytorch(chosen))
+            states = [state_dict["state"].get(at + i, {}) for i in range(want[index])]
+            if any(map(_theirs.is_theirs, states)):
+                group["lr"] = chosen["lr"]
+            else:
+                group.update(chosen if "numbers" in old else self._options_of_pytorch(chosen))
             self._open(index)
-            rule, states = self._rules[index], [state_dict["state"].get(at + i, {}) for i in range(want[index])]
+            rule = self._rules[index]
             numbers, states = (old["numbers"], states) if "numbers" in old else self._state_of_pytorch(rule, states)
             rule.load(numbers, states, lambda t, rule=rule: _borrow(t.contiguous(), rule.device))
             at += want[index]
@@ -233,7 +247,12 @@ class Optimizer(torch.optim.Optimizer):
         numbers, fresh = rule.state(lambda at: torch.from_dlpack(copy_of(at, rule.device)))
         tensors, steps = [], []
         for title, state, new in zip(rule.param_names, states, fresh):
-            found = {_STATES[k]: v for k, v in state.items() if k in _STATES and v is not None}
+            if _theirs.is_theirs(state):
+                found = _theirs.from_theirs(state, new, title)
+                numbers.update({k: _theirs.last_refresh(int(state["step"]), rule.chosen) for k in numbers
+                                if k.startswith("rooted.") and k.split(".", 2)[2] == title})
+            else:
+                found = {_STATES[k]: v for k, v in state.items() if k in _STATES and v is not None}
             steps.append(int(state.get("step", bool(found))))
             if steps[-1] and set(found) != set(new):
                 raise ValueError(f"lather.torch: the saved state of parameter {title} has {', '.join(state)}, which is not that of a {self._name} "

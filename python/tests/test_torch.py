@@ -35,6 +35,31 @@ def train(net, optimizer, steps, first=0, scheduler=None):
     return [p.detach().clone() for p in net.parameters()]
 
 
+def by_random_gradients(params, optimizer, seeds):
+    for seed in seeds:
+        rng = torch.Generator().manual_seed(seed)
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=rng)
+        optimizer.step()
+    return [p.detach().clone() for p in params]
+
+
+def as_distributed_shampoo(state):
+    """Empty tensors in the layout of that optimizer's state of a parameter."""
+    found = {"step": torch.tensor(0)}
+    lists = {"factor": "factor_matrices", "root": "inv_factor_matrices", "basis": "factor_matrices_eigenvectors"}
+    for name, value in state.items():
+        kind, *dim, block = name.split(".")
+        block = found.setdefault(f"block_{block}", {"shampoo": {}})
+        if kind in lists:
+            n = value.shape[0]
+            block["shampoo"].setdefault(lists[kind], {})[int(dim[0])] = value * 0 if kind == "basis" else torch.zeros(n * (n + 1) // 2)
+        else:
+            part, key = {"m": (block, "filtered_grad"), "graft": (block, "adagrad"), "corrected": (block["shampoo"], "corrected_eigenvalues")}[kind]
+            part[key] = value * 0
+    return found
+
+
 def largest_difference(a, b):
     return max((p - q).abs().max().item() for p, q in zip(a, b))
 
@@ -174,9 +199,10 @@ class Optimizers(unittest.TestCase):
     def test_the_comparison_has_a_row_for_each(self):
         done = subprocess.run([sys.executable, COMPARE, "--layers", "1", "--rounds", "1"], capture_output=True, text=True, check=True)
         rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
-        self.assertEqual([row[0] for row in rows], ["| AdamW, torch.optim", "| AdamW, torch.optim fused", "| SGD with momentum, torch.optim"])
+        self.assertEqual([row[0] for row in rows], ["| AdamW, torch.optim", "| AdamW, torch.optim fused", "| SGD with momentum, torch.optim",
+                                                   "| Muon, torch.optim, in bf16; ours in f32", "| Muon, torch.optim, both in bf16"])
         for row in rows:
-            self.assertLess(float(row[4].rstrip(" |")), 1e-6)
+            self.assertLess(float(row[4].rstrip(" |")), 1e-3 if "Muon" in row[0] else 1e-6)
 
     def test_channels_last_and_missing_gradients(self):
         a, b = (model().to(memory_format=torch.channels_last) for _ in range(2))
@@ -238,6 +264,51 @@ class Optimizers(unittest.TestCase):
                 self.assertLess(largest_difference(train(a, one, 5, first=5), train(b, two, 5, first=5)), 1e-6)
         with self.assertRaisesRegex(TypeError, "no form of the state of shampoo, only of sgd, adam, adamw, adagrad"):
             lather.torch.Shampoo(model().parameters(), lr=1).pytorch_state_dict()
+
+    def test_the_state_of_distributed_shampoo_is_continued(self):
+        common = {"lr": 0.01, "max_preconditioner_dim": 64, "precondition_frequency": 3}
+        for more in ({"grafting": "adam"}, {"preconditioner": "eigenvalue_corrected"}):
+            with self.subTest(more):
+                a, b = model(), model()
+                one = lather.torch.Shampoo(a.parameters(), **common, **more)
+                train(a, one, 4)
+                template = {"state": {i: as_distributed_shampoo(s) for i, s in one.state_dict()["state"].items()},
+                            "param_groups": [{"lr": 0.01, "params": [0, 1, 2, 3]}]}
+                saved = one.distributed_shampoo_state_dict(template)
+                self.assertEqual(int(saved["state"][0]["step"]), 4)
+                two = lather.torch.Shampoo(b.parameters(), **{**common, "lr": 9}, **more)
+                two.load_state_dict(saved)
+                b.load_state_dict(a.state_dict())
+                self.assertEqual(largest_difference(train(a, one, 5, first=4), train(b, two, 5, first=4)), 0)
+        with self.assertRaisesRegex(ValueError, "parameter 0 has basis.0.0.* and lacks .*root.0.0.*: their settings differ"):
+            lather.torch.Shampoo(model().parameters(), **common).load_state_dict(saved)
+        saved["state"][0]["block_0"]["momentum"] = torch.zeros(1)
+        with self.assertRaisesRegex(ValueError, "has momentum, which has no counterpart"):
+            two.load_state_dict(saved)
+
+    def test_distributed_shampoo_itself_continues(self):
+        try:
+            import distributed_shampoo as ds
+        except ImportError:
+            self.skipTest("no distributed_shampoo (github.com/facebookresearch/optimizers)")
+        common = {"lr": 0.01, "betas": (0.9, 0.999), "epsilon": 1e-6, "max_preconditioner_dim": 8, "precondition_frequency": 3, "start_preconditioning_step": 3}
+        for ours, theirs in (({"grafting": "adam", "grafting_beta2": 0.999, "grafting_epsilon": 1e-8}, {"grafting_config": ds.AdamPreconditionerConfig(beta2=0.999, epsilon=1e-8)}),
+                             ({"preconditioner": "eigenvalue_corrected"}, {"preconditioner_config": ds.DefaultEigenvalueCorrectedShampooConfig})):
+            with self.subTest(ours):
+                a, b, c = ([torch.randn(*s, generator=torch.Generator().manual_seed(0)).requires_grad_() for s in ((12, 6), (5,), (4, 3, 3, 3))]
+                           for _ in range(3))
+                one = ds.DistributedShampoo(a, **common, **theirs)
+                by_random_gradients(a, one, range(7))
+                two, three = lather.torch.Shampoo(b, **common, **ours), ds.DistributedShampoo(c, **common, **theirs)
+                two.load_state_dict(one.state_dict())
+                three.load_state_dict(two.distributed_shampoo_state_dict(three.state_dict()))
+                with torch.no_grad():
+                    for p, q, r in zip(a, b, c):
+                        q.copy_(p)
+                        r.copy_(p)
+                want = by_random_gradients(a, one, range(7, 12))
+                self.assertLess(largest_difference(want, by_random_gradients(b, two, range(7, 12))), 1e-5)
+                self.assertEqual(largest_difference(want, by_random_gradients(c, three, range(7, 12))), 0)
 
     def test_groups_and_schedules(self):
         def groups(net):
