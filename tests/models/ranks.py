@@ -422,6 +422,9 @@ def state_is_shared_within_nodes(cwd):
     sent = {groups: records(cwd, groups, "step")[2]["comm_bytes"] for groups in err}
     assert sent["auto"] == sent["2"] < sent["0"], sent
     assert [records(cwd, groups, "sharded_state")[0]["state_ranks"] for groups in err] == [2, 4, 2]
+    for groups in ("auto", "0"):  # a checkpoint of either continues with the other
+        run(4, *flags, "--max-steps", "6", "--num-trainers-per-group", groups, "--resume", f"{'0' if groups == 'auto' else 'auto'}/checkpoints/step-3", "--output", f"{groups}6", cwd=cwd)
+    assert weights(cwd, "auto6", 6) == weights(cwd, "06", 6), "not bitwise identical after a resume"
 
 
 def mpi_adds_gradients(cwd):
