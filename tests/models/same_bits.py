@@ -35,6 +35,8 @@ OPTIMIZERS = {"sgd": ["--optim", "sgd"], "adamw": ["--optim", "adamw"], "muon": 
               "shampoo qr": ["--optim", "shampoo", "--preconditioner", "eigendecomposed", "--root-solver", "qr"],
               **{f"shampoo {s}": ["--optim", "shampoo", "--root-solver", s] for s in SOLVERS}}
 OPTIMIZERS["shampoo newton_db"] += ["--inverse-exponent", "0.25"]  # one that it has
+for solver in ("newton", "higher_order", "newton_db"):  # thousands of products, each a hundred times slower without a multiply-add
+    OPTIMIZERS[f"shampoo {solver}"] += ["--max-preconditioner-dim", "96"]
 RUNS = [("resnet", o) for o in OPTIMIZERS if o != "adamw"] + [(m, o) for m in ("vit", "gpt") for o in ("adamw", "shampoo rational", "shampoo eigh")]
 SHORT = {("resnet", "sgd", "f32"), ("vit", "adamw", "bf16"), ("gpt", "adamw", "f32"), ("gpt", "shampoo rational", "f32")}
 STEPS_F64 = 6
