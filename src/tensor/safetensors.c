@@ -302,13 +302,10 @@ static lt_status open_checked_part(lt_safetensors *f, const char *path, const ch
     const lt_index_part at = {lt_json_member(lt_json_root(f->json), "metadata"), f->path, path,
                               name};
     const lt_status st = open_file(&f->part[f->parts].file, path, true);
-    if (st == LT_E_NOMEM)
-        return st;
     if (st) { /* the reason may be that it is missing or truncated */
-        char why[512];
-        snprintf(why, sizeof why, "%s", lt_error_message());
-        LT_TRY(lt_index_check_size(&at));
-        return lt_fail(st, "%s", why);
+        if (st != LT_E_NOMEM)
+            LT_TRY(lt_index_check_size(&at));
+        return st;
     }
     f->part[f->parts++].name = name;
     const lt_safetensors *part = f->part[f->parts - 1].file;

@@ -88,30 +88,25 @@ static lt_status list_on_all_ranks(saving *s)
 
 /* --- The folder, on rank 0 --- */
 
-static lt_status begin_folder(lt_atomic_dir *commit, const char *folder, int64_t step)
+static lt_status begin_folder(lt_atomic_dir *commit, const char *checkpoints, int64_t step)
 {
-    char *checkpoints = lt_format("%s/checkpoints", folder);
-    char *path = lt_format("%s/checkpoints/step-%" PRId64, folder, step);
-    lt_status st = checkpoints && path ? lt_make_shared_folder(checkpoints) : LT_E_NOMEM;
-    if (!st) {
-        lt_checkpoint_clean_in(checkpoints);
-        st = lt_atomic_dir_begin(commit, path);
-    }
+    LT_TRY(lt_make_shared_folder(checkpoints));
+    lt_checkpoint_clean_in(checkpoints);
+    char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
+    lt_status st = path ? lt_atomic_dir_begin(commit, path) : LT_E_NOMEM;
     lt_free(path);
-    lt_free(checkpoints);
     return st;
 }
 
-static lt_status link_and_prune(const char *folder, const lt_checkpoint_state *state,
-                                const lt_checkpoint_policy *policy)
+/* Completes the checkpoint when all parts are synced. */
+static lt_status commit_checkpoint(const lt_parts *p, lt_atomic_dir *commit,
+                                   const char *checkpoints, const lt_checkpoint_policy *policy)
 {
     static const lt_checkpoint_policy keep_all = {0};
-    char *checkpoints = lt_format("%s/checkpoints", folder);
-    lt_status st =
-        checkpoints ? lt_checkpoint_link_and_prune(checkpoints, state, policy ? policy : &keep_all)
-                    : LT_E_NOMEM;
-    lt_free(checkpoints);
-    return st;
+    LT_TRY(lt_parts_write_indices(p, commit->temp));
+    LT_TRY(lt_checkpoint_write_state(commit->temp, p->contents, p->state));
+    LT_TRY(lt_atomic_dir_commit(commit));
+    return lt_checkpoint_link_and_prune(checkpoints, p->state, policy ? policy : &keep_all);
 }
 
 /* --- Hashes --- */
@@ -206,16 +201,6 @@ static lt_status write_parts(saving *s, lt_parts *p, const lt_atomic_dir *commit
     return st;
 }
 
-/* Completes the checkpoint, on rank 0. */
-static lt_status commit_checkpoint(const lt_parts *p, lt_atomic_dir *commit, const char *folder,
-                                   const lt_checkpoint_policy *policy)
-{
-    LT_TRY(lt_parts_write_indices(p, commit->temp));
-    LT_TRY(lt_checkpoint_write_state(commit->temp, p->contents, p->state));
-    LT_TRY(lt_atomic_dir_commit(commit));
-    return link_and_prune(folder, p->state, policy);
-}
-
 static lt_status write_checkpoint(saving *s, const char *folder, const lt_checkpoint_policy *policy)
 {
     lt_parts p = {.gather = &s->gather,
@@ -223,16 +208,18 @@ static lt_status write_checkpoint(saving *s, const char *folder, const lt_checkp
                   .state = s->state,
                   .end = {s->models, s->gather.count}};
     const bool is_first = is_alone(s->parts) || lt_comm_rank(s->parts->comm) == 0;
+    char *checkpoints = is_first ? lt_format("%s/checkpoints", folder) : NULL;
     lt_atomic_dir commit = {0};
     lt_status st = lt_parts_plan(&p);
     if (!st && is_first)
-        st = begin_folder(&commit, folder, s->state->step);
+        st = checkpoints ? begin_folder(&commit, checkpoints, s->state->step) : LT_E_NOMEM;
     st = agree_on_status(s->parts, st);
     if (!st)
         st = write_parts(s, &p, &commit);
     if (!st && is_first)
-        st = commit_checkpoint(&p, &commit, folder, policy);
+        st = commit_checkpoint(&p, &commit, checkpoints, policy);
     lt_atomic_dir_abandon(&commit);
+    lt_free(checkpoints);
     lt_free(p.of);
     return agree_on_status(s->parts, st);
 }
