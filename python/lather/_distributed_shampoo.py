@@ -56,14 +56,28 @@ def from_theirs(state, want, title):
     return found
 
 
-def into_theirs(state, own, steps):
+def check_options(theirs, own, index):
+    """Raises ValueError if a setting that both have differs."""
+    theirs = dict(theirs, **(dict(zip(("beta1", "beta2"), theirs["betas"])) if "betas" in theirs else {}))
+    for key in ("beta1", "beta2", "epsilon", "weight_decay", "max_preconditioner_dim", "precondition_frequency", "use_bias_correction"):
+        if key in theirs and key in own and theirs[key] != own[key]:
+            raise ValueError(f"lather.torch: {key} of group {index} is {theirs[key]} in the saved state, here {own[key]}")
+
+
+def into_theirs(state, own, steps, title):
     """Writes {name: tensor} of a parameter into their tensors."""
+    theirs = {f"{name}.{k}" for k, block in _blocks(state) for name, *_ in _items(block)}
+    if theirs != set(own):
+        raise ValueError(f"lather.torch: the template of parameter {title} has {', '.join(sorted(theirs))}, this optimizer {', '.join(sorted(own))}")
     for k, block in _blocks(state):
         for name, holder, key, packed in _items(block):
             value = own[f"{name}.{k}"]
             if packed:
                 at = torch.triu_indices(*value.shape)
                 value = value[at[0], at[1]]
+            if value.numel() != holder[key].numel():
+                raise ValueError(f"lather.torch: {name} of block {k} of parameter {title} has shape {tuple(holder[key].shape)} in the template, "
+                                 f"here {tuple(value.shape)}: set max_preconditioner_dim as there")
             holder[key] = value.reshape(holder[key].shape).to(holder[key].dtype)
     state["step"] = torch.tensor(steps, dtype=state["step"].dtype)
 

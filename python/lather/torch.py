@@ -10,6 +10,7 @@ steps; parameters are CPU tensors of f32 or f64, contiguous or channels-last.
 """
 import copy
 import inspect
+import math
 
 import torch
 
@@ -82,6 +83,8 @@ class Optimizer(torch.optim.Optimizer):
         lr = theirs.get("lr") if lr is None else lr
         if lr is None:
             raise TypeError(f"lather.torch: {name} needs lr")
+        if isinstance(lr, str) or not 0 <= float(lr) < math.inf:
+            raise ValueError(f"lather.torch: lr of {name} is {lr!r}, want a finite number of at least 0")
         super().__init__(params, {"lr": lr, **defaults, **_as_here(name, given)})
 
     def add_param_group(self, param_group):
@@ -97,11 +100,13 @@ class Optimizer(torch.optim.Optimizer):
             raise
 
     def _options(self, group):
-        return {k: v for k, v in group.items() if k not in ("params", "param_names", "lr", "initial_lr", "numbers")}
+        return {k: v for k, v in group.items() if k not in ("params", "param_names", "lr", "initial_lr", "numbers", "optimizer")}
 
     def _open(self, index):
         """Makes the library's optimizer of a group, at its place in the list."""
         group = self.param_groups[index]
+        if not group["params"]:
+            raise ValueError(f"lather.torch: group {index} has no parameters")
         titles = group.get("param_names") or [str(i) for i in range(len(group["params"]))]
         for p, title in zip(group["params"], titles):
             _check(p, f"parameter {title} of group {index}")
@@ -118,6 +123,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _follow_options(self, rule, group, index):
         """Applies changes of param_groups since the last step."""
+        for key in ("betas", "eps"):
+            if key in group:
+                raise ValueError(f"lather.torch: {key} of group {index} was set after the optimizer was made; only lr and weight_decay may change")
         for key, value in self._options(group).items():
             before = rule.chosen.get(key, value)
             if value == before:
@@ -180,7 +188,7 @@ class Optimizer(torch.optim.Optimizer):
         packed["state"] = {}
         for group, rule in zip(packed["param_groups"], self._rules):
             numbers, tensors = rule.state(lambda address, rule=rule: torch.from_dlpack(copy_of(address, rule.device)))
-            group["numbers"] = numbers
+            group["numbers"], group["optimizer"] = numbers, self._name
             for state in tensors:
                 packed["state"][at] = state
                 at += 1
@@ -210,24 +218,42 @@ class Optimizer(torch.optim.Optimizer):
 
     def distributed_shampoo_state_dict(self, template):
         """The state for load_state_dict() of Meta's DistributedShampoo of the same settings; template: the state_dict() of that one."""
+        if self._name not in ("shampoo", "soap"):
+            raise TypeError(f"lather.torch: {self._name} is not shampoo, whose state DistributedShampoo could take")
         own, packed = self.state_dict(), copy.deepcopy(template)
+        if len(packed["state"]) != len(own["state"]):
+            raise ValueError(f"lather.torch: the template is of {len(packed['state'])} parameters, this optimizer has {len(own['state'])}")
         numbers = {t: g["numbers"][f"updates.{t}"] for g, rule in zip(own["param_groups"], self._rules) for t in rule.param_names}
         for at, title in enumerate(t for rule in self._rules for t in rule.param_names):
-            _theirs.into_theirs(packed["state"][at], own["state"][at], numbers[title])
+            _theirs.into_theirs(packed["state"][at], own["state"][at], numbers[title], title)
         return packed
 
     def load_state_dict(self, state_dict):
         """Continues as the optimizer whose state_dict() that was: the next steps have the same bits. Takes the state of PyTorch's SGD, Adam,
-        AdamW and Adagrad too, and that of Meta's DistributedShampoo of the same settings."""
+        AdamW and Adagrad too, and that of Meta's DistributedShampoo of the same settings. An error changes nothing."""
+        before = list(self._rules), list(self._wrapped), [dict(g) for g in self.param_groups]
+        try:
+            self._load(state_dict)
+        except Exception:
+            self._rules[:], self._wrapped[:] = before[:2]
+            for group, kept in zip(self.param_groups, before[2]):
+                group.clear()
+                group.update(kept)
+            raise
+
+    def _load(self, state_dict):
         saved = state_dict["param_groups"]
         have, want = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
         if have != want:
             raise ValueError(f"lather.torch: the saved state is of groups of {want} parameters, this optimizer has {have}")
         at = 0
         for index, (group, old) in enumerate(zip(self.param_groups, saved)):
-            chosen = {k: v for k, v in old.items() if k not in ("params", "param_names", "numbers")}
+            if old.get("optimizer", self._name) != self._name:
+                raise ValueError(f"lather.torch: the saved state is that of {old['optimizer']}, this optimizer is {self._name}")
+            chosen = {k: v for k, v in old.items() if k not in ("params", "param_names", "numbers", "optimizer")}
             states = [state_dict["state"].get(at + i, {}) for i in range(want[index])]
             if any(map(_theirs.is_theirs, states)):
+                _theirs.check_options(chosen, group, index)
                 group["lr"] = chosen["lr"]
             else:
                 group.update(chosen if "numbers" in old else self._options_of_pytorch(chosen))

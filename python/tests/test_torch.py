@@ -286,6 +286,28 @@ class Optimizers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has momentum, which has no counterpart"):
             two.load_state_dict(saved)
 
+    def test_a_load_that_fails_changes_nothing(self):
+        a, b = model(), model()
+        one, other = lather.torch.Shampoo(a.parameters(), lr=0.01), lather.torch.AdamW(b.parameters(), lr=0.3)
+        same = model()
+        two = lather.torch.Shampoo(same.parameters(), lr=0.01)
+        for net, optimizer in ((a, one), (b, other), (same, two)):
+            train(net, optimizer, 3)
+        for saved, says in ((other.state_dict(), "is that of adamw, this optimizer is shampoo"), (torch.optim.Adam(b.parameters()).state_dict(), "")):
+            with self.assertRaisesRegex(Exception, says):
+                saved["state"] = saved["state"] or {0: {"exp_avg": torch.zeros(2), "exp_avg_sq": torch.zeros(2), "step": torch.tensor(1.)}}
+                one.load_state_dict(saved)
+        self.assertEqual(one.param_groups[0]["lr"], 0.01)
+        self.assertEqual(largest_difference(train(a, one, 3, first=3), train(same, two, 3, first=3)), 0)
+        one.param_groups[0]["betas"] = (0.5, 0.6)
+        with self.assertRaisesRegex(ValueError, "betas of group 0 was set after"):
+            one.step()
+        for lr in (-1, "0.1", float("nan")):
+            with self.assertRaisesRegex(ValueError, "lr of adamw is"):
+                lather.torch.AdamW(a.parameters(), lr=lr)
+        with self.assertRaisesRegex(TypeError, "adamw is not shampoo"):
+            other.distributed_shampoo_state_dict({"state": {}})
+
     def test_distributed_shampoo_itself_continues(self):
         try:
             import distributed_shampoo as ds
