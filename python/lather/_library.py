@@ -45,6 +45,7 @@ def _load(path, version):
     try:
         library = ctypes.CDLL(path)
         library.lt_version.restype = ctypes.c_char_p
+        _ = library.lt_optim_adam, library.lt_layer_linear  # another library of that version has none
         found = library.lt_version().decode()
     except (OSError, AttributeError) as error:  # another libc, another processor, another file
         hint = "; install the library or the wheel, or set LATHER_LIBRARY to the path of liblather.so" if path == soname else ""

@@ -5,6 +5,7 @@ operation gets a separate tape. A tape lives as long as a tensor that an operati
 """
 import contextlib
 import ctypes
+import operator
 import threading
 import weakref
 
@@ -46,6 +47,8 @@ def settings(**changes):
     for name in changes:
         if name not in known:
             raise TypeError(f"lather.settings: no setting {name!r}; there are {', '.join(sorted(known))}")
+    if changes.get("dtype", "f32") not in dtypes:
+        raise ValueError(f"lather.settings: no dtype {changes['dtype']!r}; there are {', '.join(dtypes)}")
     before = _thread.settings
     _thread.settings = {**before, **changes}
     _thread.current = {}
@@ -58,7 +61,7 @@ def settings(**changes):
 
 def manual_seed(seed):
     """Sets the seed of dropout and of new layers, and begins their streams again."""
-    _thread.seed, _thread.attempt, _thread.drawn = seed, 0, 0
+    _thread.seed, _thread.attempt, _thread.drawn = operator.index(seed), 0, 0
 
 
 def _new_pass(record):

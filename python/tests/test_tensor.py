@@ -236,6 +236,13 @@ class Gradients(unittest.TestCase):
         self.assertEqual(w.grad.tolist(), [5, 5])
         self.assertEqual(sorted(found), [(k, [2 * k, 4 * k]) for k in (1.0, 2.0, 3.0)])
 
+    def test_seeds_and_dtypes_are_checked(self):
+        with self.assertRaises(TypeError):
+            lather.manual_seed("a")
+        with self.assertRaisesRegex(ValueError, "no dtype 'fp8'; there are f32"):
+            with lather.settings(dtype="fp8"):
+                pass
+
     def test_weights_changed_by_others_are_read_again(self):
         numbers = array.array("f", [1] * 4096)
         shared = lather.tensor(numbers)
