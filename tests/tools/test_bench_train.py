@@ -26,6 +26,8 @@ def train(*flags):
 
 plain = train()
 expect("a step is timed", plain["benchmark"] == "train" and plain["images_per_second"] > 0)
+version = run("--version").stdout
+expect("the version is that of train", version and run("train", "--version").stdout.endswith(version))
 memory = run("train", *SMALL, "--memory")
 rows = [line.split() for line in memory.stderr.splitlines() if line.split()[-1].replace(".", "").isdigit()]
 held = {tuple(row[:-1]): float(row[-1]) for row in rows if len(row) > 1}

@@ -317,6 +317,14 @@ static int usage(FILE *out)
     return out == stdout ? 0 : 2;
 }
 
+static int print_version(void)
+{
+    const char *line;
+    for (int i = 0; (line = lt_build_info(i)); i++)
+        printf("%s\n", line);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     lt_threads_set_passive_wait(argv);
@@ -329,6 +337,8 @@ int main(int argc, char **argv)
         return usage(stderr);
     if (!strcmp(argv[1], "--help"))
         return usage(stdout);
+    if (!strcmp(argv[1], "--version"))
+        return print_version();
     for (size_t i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i]->name))
             return run_command(commands[i], argc - 1, argv + 1);
