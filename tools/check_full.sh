@@ -425,6 +425,8 @@ network()
 {
     row "nodes on a virtual network" python3 tests/tools/test_netbed.py tools/netbed "$work/main/tools/bench" \
         "$work/main/models/resnet50/train_resnet50" "$work/main"
+    row "nodes that fail" env LATHER_TEST_FULL=1 python3 tests/tools/test_netbed_hosts.py tools/netbed "$work/main/tools/lather" \
+        "$work/main/tests/models/train_mlp"
     row "a model on eight ranks" python3 tests/models/tensor_parallel.py "$work/main/models/vit/train_vit" mpirun a_grid_with_depth_trains_like_one_rank
 }
 

@@ -18,8 +18,8 @@ typedef struct arguments {
     int on;
     int64_t slots;
     double grace;
-    bool dry_run;
-    const char *folder, *log;
+    bool dry_run, host_check;
+    const char *folder, *log, *hosts, *spares;
 } arguments;
 
 static const lt_option table[] = {
@@ -34,6 +34,15 @@ static const lt_option table[] = {
     {"Launch", "folder", 0, LT_OPTION_STRING, offsetof(arguments, folder), .meta = "DIR",
      .help =
          "private folder, visible on all machines, in which nodes find each other; default: a temporary one"},
+    {"Launch", "hosts", 0, LT_OPTION_STRING, offsetof(arguments, hosts), .meta = "FILE|LIST",
+     .help =
+         "machines of --on mpirun: a file with lines NAME slots=N, or NAME:SLOTS,...; default: the file of PBS_NODEFILE or "
+         "OMPI_MCA_orte_default_hostfile, else mpirun chooses"},
+    {"Launch", "spare-hosts", 0, LT_OPTION_STRING, offsetof(arguments, spares), .meta = "FILE|LIST",
+     .help = "machines that take the place of failed ones, as in --hosts"},
+    {"Launch", "host-check", 0, LT_OPTION_BOOL, offsetof(arguments, host_check), .value = "true",
+     .help =
+         "check that hosts are reached and have memory, disk space and the right time before ranks start on them"},
     {"Launch", "log", 0, LT_OPTION_STRING, offsetof(arguments, log), .meta = "FILE",
      .help = "file for the lines of all nodes; default: standard output"},
 };
@@ -72,7 +81,10 @@ static lt_status launch(const lt_options *options, const arguments *a)
     config.log = log;
     lt_status st = lt_job_graph_load(&graph, lt_options_positional(options, 0));
     if (!st)
-        st = lt_job_graph_launch(graph, &config);
+        st = lt_job_graph_launch_on(graph, &config,
+                                    &(lt_launch_hosts_config){.hosts = a->hosts,
+                                                              .spares = a->spares,
+                                                              .no_check = !a->host_check});
     if (st)
         fprintf(stderr, "lather: %s\n", lt_error_message());
     lt_job_graph_free(&graph);

@@ -90,6 +90,16 @@ typedef struct lt_launch_config {
     bool dry_run;        /**< only writes the placement of all nodes to log; creates no file */
 } lt_launch_config;
 
+/** Machines of LT_LAUNCH_MPIRUN. A list is the name of a file with lines `NAME slots=N`, as Open MPI reads, or
+ *  "NAME:SLOTS,NAME:SLOTS"; without a number a machine has one slot. Strings are borrowed for the call. */
+typedef struct lt_launch_hosts_config {
+    const char *
+        hosts; /**< machines of ranks; NULL: the file named by the environment variable PBS_NODEFILE or
+                          *  OMPI_MCA_orte_default_hostfile, else mpirun chooses */
+    const char *spares; /**< machines that take the place of failed ones; NULL: none */
+    bool no_check;      /**< does not check machines before ranks start on them */
+} lt_launch_hosts_config;
+
 /**
  * Binds addresses, starts all nodes and waits until functions and gangs have ended; then services end. SIGINT and
  * SIGTERM to this process end the program; with LT_LAUNCH_THREADS only lt_launch_node_stop() of nodes ends it.
@@ -101,6 +111,12 @@ typedef struct lt_launch_config {
  */
 LT_API LT_MUST_CHECK lt_status lt_job_graph_launch(lt_job_graph *program,
                                                    const lt_launch_config *config);
+/** lt_job_graph_launch() on these machines; hosts: NULL: mpirun chooses. A gang that may be restarted continues without
+ *  a machine that failed, or on a spare. Errors also: LT_E_ARG (a wrong list, fewer slots than ranks, a machine that does
+ *  not resolve, another platform), LT_E_IO (no such file), LT_E_COMM (no machine is left). */
+LT_API LT_MUST_CHECK lt_status lt_job_graph_launch_on(lt_job_graph *program,
+                                                      const lt_launch_config *config,
+                                                      const lt_launch_hosts_config *hosts);
 
 /** Main function of a node's process: `lather node FOLDER LABEL INDEX`. Returns the exit status. */
 LT_API int lt_launch_node_main(int argc, char *const *argv);

@@ -28,6 +28,9 @@ bool lt_os_process_open(int *fd, pid_t pid);
 bool lt_os_process_wait(int fd, pid_t pid, double seconds);
 /* Returns true if a child of this process has ended. Its status remains for waitpid(). */
 bool lt_os_child_has_ended(pid_t pid);
+/* Kills (SIGKILL) the other processes of this user that have the variable in their first environment. Returns their number;
+ * portable: 0. */
+int lt_os_kill_marked(const char *variable, const char *value);
 /* Returns true if /proc/PID/stat has state T; false without such files. */
 bool lt_os_is_stopped(pid_t process);
 /* Lets the kernel send a signal to this process when its parent ends; portable: no effect. */

@@ -5,6 +5,7 @@
 
 #include "lather/device.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -75,6 +76,46 @@ bool lt_os_is_stopped(pid_t process)
     const char *end = strrchr(text, ')'); /* the process name before it may contain anything */
     return end && end[1] && (end[2] == 'T' || end[2] == 't');
 }
+
+#if LT_LINUX
+static bool has_variable(pid_t process, const char *variable, const char *value)
+{
+    char path[64], *entry = NULL;
+    const size_t bytes = strlen(variable);
+    size_t capacity = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
+    FILE *file = fopen(path, "re");
+    while (file && !found && getdelim(&entry, &capacity, 0, file) > 0)
+        found = !strncmp(entry, variable, bytes) && entry[bytes] == '='
+                && !strcmp(entry + bytes + 1, value);
+    free(entry);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+int lt_os_kill_marked(const char *variable, const char *value)
+{
+    int killed = 0;
+    DIR *folder = opendir("/proc");
+    for (const struct dirent *d; folder && (d = readdir(folder));) {
+        const pid_t process = (pid_t)strtol(d->d_name, NULL, 10);
+        if (process > 0 && process != getpid() && has_variable(process, variable, value))
+            killed += !kill(process, SIGKILL);
+    }
+    if (folder)
+        closedir(folder);
+    return killed;
+}
+#else
+int lt_os_kill_marked(const char *variable, const char *value)
+{
+    (void)variable;
+    (void)value;
+    return 0;
+}
+#endif
 
 void lt_os_die_with_parent(int signal_)
 {

@@ -2,6 +2,7 @@
  *
  *     global batch = batch size x grad-accum x ranks */
 
+#include "launch/hosts.h"
 #include "launch/launch.h"
 
 #include "lather/ext/fail.h"
@@ -26,4 +27,20 @@ lt_status lt_launch_compute_gang_size(const lt_launch_node_config *config, int s
                    "launch: %s: a global batch of %" PRId64
                    " is not a multiple of micro-batches of %" PRId64 " on %d ranks or fewer",
                    config->label, config->global_batch, config->batch_size, most);
+}
+
+lt_status lt_launch_fit_gang(const lt_launch *launch, lt_task *task, int limit)
+{
+    const lt_launch_node_config *c = &task->group->config;
+    const int slots = launch->hosts ? lt_launch_hosts_slots(launch->hosts, false) : limit;
+    const bool may_shrink = c->policy == LT_LAUNCH_NODE_SHRINK
+                            || (c->policy == LT_LAUNCH_NODE_RESTART && c->global_batch);
+    char lost[512];
+    if (slots < 1 || (slots < limit && !may_shrink))
+        return lt_fail(LT_E_COMM,
+                       "launch: %s needs %d ranks%s, but there are %d slots; left out: %s",
+                       c->label, limit, may_shrink ? " or fewer" : "", slots,
+                       lt_launch_hosts_describe_lost(launch->hosts, lost, sizeof lost));
+    return lt_launch_compute_gang_size(c, slots < limit ? slots : limit, &task->count,
+                                       &task->grad_accum);
 }

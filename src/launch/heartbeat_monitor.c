@@ -102,6 +102,12 @@ void lt_heartbeat_monitor_extend(lt_heartbeat_monitor *monitor, double seconds)
         }
 }
 
+bool lt_heartbeat_monitor_is_silent(const lt_heartbeat_monitor *monitor, int rank, double seconds)
+{
+    const double at = rank < monitor->nodes ? monitor->node[rank].at : 0;
+    return at > 0 && lt_clock_seconds() - at > seconds;
+}
+
 /* Returns the rank with the least progress, or -1 if several have equally little. */
 static int find_least_progress(const lt_heartbeat_monitor *monitor)
 {

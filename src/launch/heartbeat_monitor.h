@@ -35,6 +35,8 @@ void lt_heartbeat_monitor_reset(lt_heartbeat_monitor *monitor);
 bool lt_heartbeat_monitor_read_byte(lt_heartbeat_monitor *monitor, char c, bool *whole);
 /* Extends all timeouts by `seconds` during which the launcher itself did not run. */
 void lt_heartbeat_monitor_extend(lt_heartbeat_monitor *monitor, double seconds);
+/* Returns true if the rank has sent heartbeats before, and none for that long. */
+bool lt_heartbeat_monitor_is_silent(const lt_heartbeat_monitor *monitor, int rank, double seconds);
 /* Returns true if a node of the task hangs; fills *out. */
 bool lt_heartbeat_monitor_find_hang(const lt_heartbeat_monitor *monitor, const lt_launch *launch,
                                     const lt_task *task, lt_hang *out);

@@ -120,9 +120,12 @@ typedef struct lt_task {
     int run;     /* number of the gang's run, from 1 */
     char *ended; /* output folders of the gang's successful runs, one per line; owned, or NULL */
     char **argv; /* command line, for lt_free(); NULL: the entry runs in a forked child */
+    int most;    /* ranks that a gang may have; it has fewer while hosts are left out */
+    int *host;   /* [count] host of each rank of a gang, for lt_free(); NULL: chosen by mpirun */
 } lt_task;
 
 typedef struct lt_launch {
+    struct lt_launch_hosts *hosts; /* owned; NULL: chosen by mpirun */
     lt_job_graph *program;
     const lt_launch_config *config;
     lt_launch_place place;
@@ -140,12 +143,20 @@ LT_MUST_CHECK lt_status lt_launch_record_run(const lt_launch *launch, lt_task *t
 /* Writes the path of the file with the flags that plan chose, one per line. */
 void lt_launch_flags_path(const lt_launch_place *place, const char *label, char *out, size_t size);
 
+/* Sets a gang's ranks, at most `limit`, and grad-accum to what the slots of its hosts permit. Errors: LT_E_ARG (the global
+ * batch), LT_E_COMM (the gang may not have fewer ranks, or no slot is left), naming the hosts that are left out. */
+LT_MUST_CHECK lt_status lt_launch_fit_gang(const lt_launch *launch, lt_task *task, int limit);
+
 /* Creates the tasks of all groups that are not threads. */
 LT_MUST_CHECK lt_status lt_launch_create_tasks(lt_launch *launch);
 /* Builds a task's command line, replacing an earlier one. */
 LT_MUST_CHECK lt_status lt_launch_build_command(const lt_launch *launch, lt_task *task);
 /* Writes a task's name: "producer.2", or "trainer" for a gang. Returns out. */
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
+/* Environment variable of all processes of a task on given hosts; its value is the launch and the task. */
+#define LT_TASK_MARK "LATHER_LAUNCH"
+/* Writes the variable's value. Returns out. */
+const char *lt_task_mark(const lt_launch *launch, const lt_task *task, char *out, size_t size);
 /* Returns the group of one of a task's ranks and sets *index (may be NULL) to its index there; NULL past the last. */
 const lt_launch_handle *lt_task_group_of_rank(const lt_launch *launch, const lt_task *task,
                                               int rank, int *index);

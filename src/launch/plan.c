@@ -1,6 +1,7 @@
 /* Maps a job graph to processes and builds their command lines. */
 
 #include "base/alloc.h"
+#include "launch/hosts.h"
 #include "launch/launch.h"
 
 #include <inttypes.h>
@@ -67,17 +68,50 @@ static void add_srun_placement(const lt_launch *launch, line *l, int count)
         add_word(l, "-N %d -r %d", count, (int)(launch->tasks % (size_t)(nodes - count + 1)));
 }
 
-/* Adds srun or mpirun for count processes. */
-static void add_launcher_prefix(const lt_launch *launch, line *l, int count, bool is_gang)
+/* Adds mpirun's list of hosts: those of a placement, or all. */
+static void add_hosts(const lt_launch *launch, line *l, const int *host_of_rank, int ranks)
 {
+    char *list = NULL;
+    if (!launch->hosts || l->status)
+        return;
+    l->status = lt_launch_hosts_list(launch->hosts, host_of_rank, ranks, &list);
+    char *longer = list ? lt_format("%s --host %s", l->text, list) : NULL;
+    lt_free(list);
+    if (!longer)
+        return;
+    lt_free(l->text);
+    l->text = longer;
+}
+
+/* Marks all processes of a task by a variable, by which a later attempt finds those that are left; mpirun's daemons on
+ * other hosts get it too. */
+static void add_mark(const lt_launch *launch, line *l, const lt_task *task)
+{
+    char mark[2 * LT_LAUNCH_NAME];
+    lt_task_mark(launch, task, mark, sizeof mark);
+    add_word(l, "env %s=%s", LT_TASK_MARK, mark);
+    if (!getenv("OMPI_MCA_orte_launch_agent"))
+        add_word(l, "'OMPI_MCA_orte_launch_agent=env %s=%s orted'", LT_TASK_MARK, mark);
+    if (!getenv("PRTE_MCA_prte_launch_agent"))
+        add_word(l, "'PRTE_MCA_prte_launch_agent=env %s=%s prted'", LT_TASK_MARK, mark);
+}
+
+/* Adds srun or mpirun for count processes. */
+static void add_launcher_prefix(const lt_launch *launch, line *l, int count, const lt_task *task)
+{
+    const bool is_gang = task->group && task->group->config.kind == LT_LAUNCH_NODE_GANG;
     if (launch->place.platform == LT_LAUNCH_SLURM) {
         add_word(l, "srun --overlap --label --kill-on-bad-exit=1 %s",
                  is_gang ? "--mpi=pmix" : "--mpi=none");
         add_srun_placement(launch, l, count);
         add_word(l, "-n");
     } else {
+        if (launch->hosts)
+            add_mark(launch, l, task);
         add_word(l, "mpirun %s", geteuid() ? "" : "--allow-run-as-root");
-        add_word(l, "--oversubscribe --tag-output -n");
+        add_word(l, "--oversubscribe --tag-output");
+        add_hosts(launch, l, task->host, is_gang ? count : 0);
+        add_word(l, "-n");
     }
     add_number(l, count);
 }
@@ -90,22 +124,38 @@ static bool is_in_joint_mpirun(const lt_launch *launch, const lt_launch_handle *
 }
 
 /* Adds mpirun -n 1 A : -n 4 B of all services or all functions. */
-static void add_joint_mpirun(const lt_launch *launch, line *l, lt_launch_node_kind kind)
+static void add_joint_mpirun(const lt_launch *launch, line *l, const lt_task *joint)
 {
+    const lt_launch_node_kind kind = (lt_launch_node_kind)joint->index;
     int offset = 0;
     for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
         if (!is_in_joint_mpirun(launch, h) || h->config.kind != kind)
             continue;
         const lt_task task = {.group = h, .count = h->config.count};
         if (offset) {
-            add_word(l, ": -n");
+            add_word(l, ":");
+            add_hosts(launch, l, NULL, 0);
+            add_word(l, "-n");
             add_number(l, h->config.count);
         } else {
-            add_launcher_prefix(launch, l, h->config.count, false);
+            add_launcher_prefix(launch, l, h->config.count, joint);
         }
         add_node_command(launch, l, &task, offset);
         offset += h->config.count;
     }
+}
+
+/* Sets the host of each rank. */
+static lt_status place_gang(const lt_launch *launch, lt_task *task)
+{
+    if (!launch->hosts || !task->group || task->group->config.kind != LT_LAUNCH_NODE_GANG)
+        return LT_OK;
+    LT_TRY(LT_RESIZE(&task->host, task->count));
+    const int placed = lt_launch_hosts_place(launch->hosts, task->count, task->host);
+    return placed == task->count
+               ? LT_OK
+               : lt_fail(LT_E_COMM, "launch: %s needs %d ranks, but there are %d slots",
+                         task->group->config.label, task->count, placed);
 }
 
 lt_status lt_launch_build_command(const lt_launch *launch, lt_task *task)
@@ -124,11 +174,12 @@ lt_status lt_launch_build_command(const lt_launch *launch, lt_task *task)
                 task->group->config.label);
         return LT_OK;
     }
+    LT_TRY(place_gang(launch, task));
     if (!task->group) {
-        add_joint_mpirun(launch, &l, (lt_launch_node_kind)task->index);
+        add_joint_mpirun(launch, &l, task);
     } else {
         if (by_launcher)
-            add_launcher_prefix(launch, &l, task->count, is_gang);
+            add_launcher_prefix(launch, &l, task->count, task);
         add_node_command(launch, &l, task, by_launcher ? 0 : -1);
     }
     const lt_status st = l.status ? l.status : lt_launch_split_argv(&task->argv, l.text);
@@ -144,6 +195,15 @@ const char *lt_task_name(const lt_task *task, char *out, size_t size)
         snprintf(out, size, "%s", task->group->config.label);
     else
         snprintf(out, size, "%s.%d", task->group->config.label, task->index);
+    return out;
+}
+
+const char *lt_task_mark(const lt_launch *launch, const lt_task *task, char *out, size_t size)
+{
+    char name[LT_LAUNCH_NAME];
+    const char *slash = strrchr(launch->place.files, '/');
+    snprintf(out, size, "%.64s.%s", slash ? slash + 1 : launch->place.files,
+             lt_task_name(task, name, sizeof name));
     return out;
 }
 
@@ -178,11 +238,12 @@ static lt_status add_task(lt_launch *launch, lt_task task)
 static lt_status add_gang_task(lt_launch *launch, const lt_launch_handle *h)
 {
     const int slots = launch->config->slots;
-    lt_task task = {.group = h, .run = 1};
+    const int most = slots && slots < h->config.count ? slots : h->config.count;
+    lt_task task = {.group = h, .run = 1, .most = most};
     if (slots && h->config.count > slots && !h->config.plan)
         return lt_fail(LT_E_ARG, "launch: %s needs %d ranks, but there are %d slots",
                        h->config.label, h->config.count, slots);
-    LT_TRY(lt_launch_compute_gang_size(&h->config, slots, &task.count, &task.grad_accum));
+    LT_TRY(lt_launch_fit_gang(launch, &task, most));
     if (h->config.plan && !launch->config->dry_run)
         LT_TRY(lt_launch_autotune_gang(launch, &task, task.count));
     return add_task(launch, task);

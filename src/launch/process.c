@@ -5,6 +5,7 @@
 #include "base/heartbeat.h"
 #include "base/os.h"
 #include "launch/heartbeat_monitor.h"
+#include "launch/host_check.h"
 
 #include "lather/ext/fail.h"
 
@@ -26,9 +27,11 @@ static void on_signal(int signal_)
 
 static int env_number(const char *const *names, int otherwise)
 {
-    for (; *names; names++)
-        if (getenv(*names))
-            return (int)strtol(getenv(*names), NULL, 10);
+    for (; *names; names++) {
+        const char *text = getenv(*names);
+        if (text)
+            return (int)strtol(text, NULL, 10);
+    }
     return otherwise;
 }
 
@@ -194,6 +197,8 @@ enum { FOLDER = 1, FILES, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_AC
 int lt_launch_node_main(int argc, char *const *argv)
 {
     lt_launch_place place = {0};
+    if (argc > 1 && !strcmp(argv[1], "--check"))
+        return lt_launch_host_check_main(argc, argv);
     if (argc != WORDS) {
         fprintf(
             stderr,

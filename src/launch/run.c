@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/shared_file.h"
 #include "base/token.h"
-#include "launch/launch.h"
+#include "launch/host_check.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,6 +151,71 @@ static lt_status open_guard(lt_launch *launch)
                          remove_launch_files, launch);
 }
 
+/* Compares the hosts' slots with the gangs'. Hosts of the environment that are too few are left to mpirun. */
+static lt_status check_slots(lt_launch *launch)
+{
+    const int slots = lt_launch_hosts_slots(launch->hosts, true), limit = launch->config->slots;
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
+        const int ranks = limit && limit < h->config.count ? limit : h->config.count;
+        if (h->config.kind != LT_LAUNCH_NODE_GANG || h->config.plan || ranks <= slots)
+            continue;
+        if (launch->hosts->is_given)
+            return lt_fail(LT_E_ARG, "launch: %s needs %d ranks, but --hosts has %d slots",
+                           h->config.label, ranks, slots);
+        fprintf(launch->log,
+                "launch| %s: %d slots for the %d ranks of %s: mpirun chooses their hosts\n",
+                launch->hosts->source, slots, ranks, h->config.label);
+        lt_launch_hosts_free(&launch->hosts);
+        return LT_OK;
+    }
+    return LT_OK;
+}
+
+static lt_status open_hosts(lt_launch *launch, const lt_launch_hosts_config *config)
+{
+    if (!config)
+        return LT_OK;
+    if (launch->place.platform != LT_LAUNCH_MPIRUN)
+        return config->hosts || config->spares
+                   ? lt_fail(LT_E_ARG, "launch: hosts are for --on mpirun")
+                   : LT_OK;
+    const lt_status st = lt_launch_hosts_open(&launch->hosts, config);
+    if (st && !config->hosts && !config->spares) {
+        fprintf(launch->log, "launch| %s: mpirun chooses the hosts\n", lt_error_message());
+        return LT_OK;
+    }
+    return st || !launch->hosts ? st : check_slots(launch);
+}
+
+/* Returns false if there are other machines and all are left out: mpirun may reach an allocation by other means than a
+ * shell. */
+static bool has_reached_another(const lt_launch_hosts *hosts)
+{
+    int others = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        if (!hosts->host[i].is_local && !hosts->host[i].is_out)
+            return true;
+        others += !hosts->host[i].is_local;
+    }
+    return !others;
+}
+
+/* Checks the hosts before the first start. */
+static lt_status check_hosts(lt_launch *launch)
+{
+    int back;
+    if (!launch->hosts || !launch->hosts->is_checked)
+        return LT_OK;
+    LT_TRY(lt_launch_hosts_check(launch, NULL, &back));
+    if (!launch->hosts->is_given && !has_reached_another(launch->hosts)) {
+        fprintf(launch->log, "launch| %s: mpirun chooses the hosts\n", launch->hosts->source);
+        lt_launch_hosts_free(&launch->hosts);
+        return LT_OK;
+    }
+    lt_launch_hosts_use_spares(launch->hosts, launch->log);
+    return LT_OK;
+}
+
 static lt_status launch_in_folder(lt_launch *launch)
 {
     if (launch->config->dry_run) {
@@ -159,6 +224,7 @@ static lt_status launch_in_folder(lt_launch *launch)
         return LT_OK;
     }
     LT_TRY(open_guard(launch));
+    LT_TRY(check_hosts(launch));
     LT_TRY(lt_launch_create_tasks(launch));
     LT_TRY(write_secret_and_graph(launch));
     return lt_launch_supervise(launch);
@@ -166,14 +232,26 @@ static lt_status launch_in_folder(lt_launch *launch)
 
 lt_status lt_job_graph_launch(lt_job_graph *program, const lt_launch_config *config)
 {
+    return lt_job_graph_launch_on(program, config, NULL);
+}
+
+lt_status lt_job_graph_launch_on(lt_job_graph *program, const lt_launch_config *config,
+                                 const lt_launch_hosts_config *hosts)
+{
     lt_launch launch = {
         .program = program, .config = config, .log = config->log ? config->log : stdout};
     launch.place.platform = config->platform;
     LT_TRY(lt_program_graph_check(program));
     if (config->slots < 0)
         return lt_fail(LT_E_ARG, "launch: %d slots, want 0 or more", config->slots);
-    LT_TRY(make_folder(&launch));
-    const lt_status st = launch_in_folder(&launch);
+    lt_status st = open_hosts(&launch, hosts);
+    if (!st)
+        st = make_folder(&launch);
+    if (st) {
+        lt_launch_hosts_free(&launch.hosts);
+        return st;
+    }
+    st = launch_in_folder(&launch);
     char *why = st ? lt_strdup(lt_error_message()) : NULL;
     if (!config->dry_run)
         remove_launch_files(&launch);
@@ -181,8 +259,10 @@ lt_status lt_job_graph_launch(lt_job_graph *program, const lt_launch_config *con
     for (size_t i = 0; i < launch.tasks; i++) {
         lt_free((void *)launch.task[i].argv);
         lt_free(launch.task[i].ended);
+        lt_free(launch.task[i].host);
     }
     lt_free(launch.task);
+    lt_launch_hosts_free(&launch.hosts);
     const lt_status result = st ? lt_fail(st, "%s", why ? why : "") : LT_OK;
     lt_free(why);
     return result;

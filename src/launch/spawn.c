@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
+#include "launch/hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int spawn_process(const lt_task *task, int output, pid_t *pid)
+int lt_spawn_argv(char *const *argv, int output, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -32,7 +33,7 @@ static int spawn_process(const lt_task *task, int output, pid_t *pid)
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
-    const int why = posix_spawnp(pid, task->argv[0], &files, &attributes, task->argv, environ);
+    const int why = posix_spawnp(pid, argv[0], &files, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     return why;
@@ -79,7 +80,7 @@ static void run_child(const lt_launch *launch, const lt_task *task, int output)
 static int start_process(const lt_launch *launch, const lt_task *task, int output, pid_t *pid)
 {
     if (task->argv)
-        return spawn_process(task, output, pid);
+        return lt_spawn_argv(task->argv, output, pid);
     fflush(NULL); /* otherwise the child would write buffered text again */
     *pid = fork();
     if (!*pid)
@@ -107,7 +108,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     process->output = ends[0];
     const bool opened = lt_os_process_open(&process->pidfd, process->pid);
-    process->guilty = -1;
+    process->guilty = process->lost_host = -1;
     process->bytes = 0;
     *process->hang.why = 0;
     lt_heartbeat_monitor_reset(&process->monitor);
@@ -168,6 +169,8 @@ static void write_line(const lt_launch *launch, lt_process *p)
     const int rank = parse_rank_prefix(launch, &text);
     if (rank < 0)
         find_failed_rank(p, text);
+    if (rank < 0 && launch->hosts && p->lost_host < 0)
+        p->lost_host = lt_launch_hosts_find_lost(launch->hosts, text);
     fprintf(launch->log, "%s| %s\n", lt_process_node_name(launch, p, rank, name, sizeof name),
             text);
     fflush(launch->log);
@@ -207,10 +210,13 @@ bool lt_process_log_output(const lt_launch *launch, lt_process *process)
 int lt_process_finish(const lt_launch *launch, lt_process *process)
 {
     enum { TIMEOUT_MS = 2000 };
+    char mark[2 * LT_LAUNCH_NAME];
     int status = 0;
     while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
     }
     kill(-process->pid, SIGKILL); /* ends its remaining children */
+    if (launch->hosts) /* shells of mpirun that wait for a dead host, ranks in separate groups */
+        lt_os_kill_marked(LT_TASK_MARK, lt_task_mark(launch, process->task, mark, sizeof mark));
     launch->guard.group[process->task - launch->task] = 0;
     struct pollfd open_ = {.fd = process->output, .events = POLLIN};
     while (lt_process_log_output(launch, process) && poll(&open_, 1, TIMEOUT_MS) > 0) {

@@ -23,12 +23,15 @@ typedef struct lt_process {
     int pidfd, output;
     int guilty; /* failed rank named by mpirun or srun, or -1 */
     lt_heartbeat_monitor monitor;
+    int lost_host;  /* host that is lost by heartbeats or messages, or -1 */
     lt_hang hang;   /* the hung node; hang.why is "" if none hangs */
     double kill_at; /* time of SIGKILL if a node hangs, in lt_clock_seconds() */
     size_t bytes;
     char line[LT_SPAWN_LINE];
 } lt_process;
 
+/* Starts a command in a separate process group, its output going to a descriptor. Returns 0 or an errno. */
+int lt_spawn_argv(char *const *argv, int output, pid_t *pid);
 /* Starts the task's process. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_process_start(const lt_launch *launch, lt_process *process);
 /* Reads available output and logs complete lines. Returns false if the output is closed. */

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/os.h"
+#include "launch/host_check.h"
 #include "launch/spawn.h"
 
 #include <inttypes.h>
@@ -91,8 +92,8 @@ static const char *describe_exit(int status, char *out, size_t size)
     return out;
 }
 
-/* Schedules a restart with exponential backoff. */
-static void restart_later(supervisor *s, lt_process *p, const char *what)
+/* Schedules a restart with exponential backoff. by_host: the cause was a host, which does not count. */
+static void restart_later(supervisor *s, lt_process *p, const char *what, bool by_host)
 {
     enum { MOST_DOUBLINGS = 10 };
     const lt_launch_node_config *c = &p->task->group->config;
@@ -101,8 +102,11 @@ static void restart_later(supervisor *s, lt_process *p, const char *what)
     const double wait = c->backoff * (double)(1 << doublings) / 2;
     p->state = LT_PROCESS_WAITING;
     p->start_at = lt_clock_seconds() + wait;
-    snprintf(text, sizeof text, "%s; restart %d of %d in %.2g s", what, p->failures, c->restarts,
-             wait);
+    if (by_host)
+        snprintf(text, sizeof text, "%s; restart on the hosts that are left in %.2g s", what, wait);
+    else
+        snprintf(text, sizeof text, "%s; restart %d of %d in %.2g s", what, p->failures,
+                 c->restarts, wait);
     log_text(s, text);
 }
 
@@ -116,26 +120,65 @@ static void retune_gang(supervisor *s, lt_task *t, int most)
     log_text(s, text);
 }
 
-/* Shrinks a gang by a rank (or more, to keep its global batch) and rebuilds its command line. */
-static lt_status shrink_gang(supervisor *s, lt_process *p)
+/* Sets a gang's ranks to at most `limit`, as its hosts and its global batch permit. */
+static lt_status resize_gang(supervisor *s, lt_process *p, int limit)
+{
+    lt_task *t = p->task;
+    const char *label = t->group->config.label;
+    const int before = t->count;
+    char text[256];
+    if (limit < 1)
+        return lt_fail(LT_E_COMM, "launch: %s has no rank left", label);
+    LT_TRY(lt_launch_fit_gang(s->launch, t, limit));
+    retune_gang(s, t, t->count);
+    if (t->count == before)
+        return LT_OK;
+    snprintf(text, sizeof text, "%s continues with %d ranks, grad-accum %" PRId64, label, t->count,
+             t->grad_accum);
+    log_text(s, text);
+    lt_heartbeat_monitor_free(&p->monitor);
+    return lt_heartbeat_monitor_new(&p->monitor, s->launch, t);
+}
+
+/* Result of an examination of the hosts. */
+typedef struct host_changes {
+    int lost; /* hosts of the gang's ranks that are now left out */
+    int back; /* hosts that are no longer left out */
+} host_changes;
+
+/* Finds the hosts that have failed by a check, else by the process's heartbeats and messages, and puts spares in their
+ * places. */
+static lt_status examine_hosts(supervisor *s, const lt_process *p, host_changes *out)
+{
+    lt_launch_hosts *hosts = s->launch->hosts;
+    const lt_task *t = p->task;
+    *out = (host_changes){0};
+    if (!hosts)
+        return LT_OK;
+    if (hosts->is_checked) {
+        LT_TRY(lt_launch_hosts_check(s->launch, t, &out->back));
+    } else if (p->lost_host >= 0) {
+        lt_launch_hosts_leave_out(hosts, p->lost_host, "lost by heartbeats or mpirun's message");
+        fprintf(s->launch->log, "launch| host %s is left out\n", hosts->host[p->lost_host].name);
+    }
+    lt_launch_hosts_use_spares(hosts, s->launch->log);
+    for (int r = 0; t->host && r < t->count; r++)
+        out->lost += hosts->host[t->host[r]].is_out && (!r || t->host[r] != t->host[r - 1]);
+    return LT_OK;
+}
+
+/* Prepares a restart: a gang that shrinks has one rank fewer unless a host has failed, and all that its hosts permit if
+ * one came back. */
+static lt_status prepare_restart(supervisor *s, lt_process *p, const host_changes *hosts)
 {
     lt_task *t = p->task;
     const lt_launch_node_config *c = &t->group->config;
-    char text[256];
-    int ranks = 0;
-    int64_t accum = 0;
-    if (t->count < 2)
-        return lt_fail(LT_E_COMM, "launch: %s has no rank left", c->label);
-    LT_TRY(lt_launch_compute_gang_size(c, t->count - 1, &ranks, &accum));
-    t->count = ranks;
-    t->grad_accum = accum;
-    retune_gang(s, t, ranks);
-    ranks = t->count;
-    accum = t->grad_accum;
-    snprintf(text, sizeof text, "%s continues with %d ranks, grad-accum %" PRId64, c->label, ranks,
-             accum);
-    log_text(s, text);
-    return lt_launch_build_command(s->launch, t);
+    const bool shrinks = c->policy == LT_LAUNCH_NODE_SHRINK && !hosts->lost;
+    if (c->kind == LT_LAUNCH_NODE_GANG && (shrinks || hosts->lost || hosts->back)) {
+        t->most -= shrinks;
+        LT_TRY(resize_gang(s, p, shrinks && !hosts->back ? t->count - 1 : t->most));
+    }
+    return shrinks || s->launch->hosts ? lt_launch_build_command(s->launch, t) : LT_OK;
 }
 
 /* Returns true if another node of the group is running or has succeeded. */
@@ -162,35 +205,57 @@ static bool may_restart(const lt_process *p, int status)
     return c->policy == LT_LAUNCH_NODE_RESTART || c->kind == LT_LAUNCH_NODE_GANG;
 }
 
+/* Writes the node at a rank and its host: "trainer.2 on a". */
+static void describe_node(const supervisor *s, const lt_process *p, int rank, char *out,
+                          size_t size)
+{
+    const lt_task *t = p->task;
+    lt_process_node_name(s->launch, p, rank, out, size);
+    const size_t at = strlen(out);
+    if (t->host && rank >= 0 && rank < t->count)
+        snprintf(out + at, size - at, " on %s", s->launch->hosts->host[t->host[rank]].name);
+}
+
+/* Restarts a failed process if its policy allows; counts the failure unless a host was the cause. */
+static void restart_or_fail(supervisor *s, lt_process *p, const char *what)
+{
+    host_changes hosts;
+    lt_status st = examine_hosts(s, p, &hosts);
+    p->failures += !hosts.lost;
+    if (!st && p->failures > p->task->group->config.restarts)
+        st = lt_fail(LT_E_COMM, "launch: %s, and may not be restarted again", what);
+    if (!st) {
+        st = prepare_restart(s, p, &hosts);
+        if (st)
+            log_text(s, what);
+    }
+    if (st)
+        fail_launch(s, st);
+    else
+        restart_later(s, p, what, hosts.lost > 0);
+}
+
 /* Handles a failed process by the policy of its group. */
 static void handle_failure(supervisor *s, lt_process *p, int status)
 {
-    char name[LT_LAUNCH_NAME], how[96], what[256];
-    lt_process_node_name(s->launch, p, *p->hang.why ? p->hang.rank : p->guilty, name, sizeof name);
+    char name[LT_LAUNCH_NAME + LT_HOST_NAME], how[96], what[512];
+    describe_node(s, p, *p->hang.why ? p->hang.rank : p->guilty, name, sizeof name);
     describe_exit(status, how, sizeof how);
     if (*p->hang.why)
         snprintf(what, sizeof what, "%s %s", name, p->hang.why);
     else
         snprintf(what, sizeof what, "%s %s%s", name, p->guilty >= 0 ? "failed, its launcher " : "",
                  how);
-    const lt_launch_node_policy policy =
-        p->task->group ? p->task->group->config.policy : LT_LAUNCH_NODE_FAIL_FAST;
-    const bool again = may_restart(p, status);
+    if (may_restart(p, status)) {
+        restart_or_fail(s, p, what);
+        return;
+    }
     p->failures++;
-    if (policy == LT_LAUNCH_NODE_SHRINK && !again && has_other_live_node(s, p)) {
+    if (p->task->group && p->task->group->config.policy == LT_LAUNCH_NODE_SHRINK
+        && has_other_live_node(s, p))
         log_text(s, what);
-        return;
-    }
-    if (!again || p->failures > p->task->group->config.restarts) {
-        fail_launch(s, lt_fail(LT_E_COMM, "launch: %s%s", what,
-                               again ? ", and may not be restarted again" : ""));
-        return;
-    }
-    const lt_status st = policy == LT_LAUNCH_NODE_SHRINK ? shrink_gang(s, p) : LT_OK;
-    if (st)
-        fail_launch(s, st);
     else
-        restart_later(s, p, what);
+        fail_launch(s, lt_fail(LT_E_COMM, "launch: %s", what));
 }
 
 static lt_status prepare_next_run(supervisor *s, lt_process *p)
@@ -198,10 +263,15 @@ static lt_status prepare_next_run(supervisor *s, lt_process *p)
     lt_task *t = p->task;
     const lt_launch_node_config *c = &t->group->config;
     const int slots = s->launch->config->slots;
+    host_changes hosts;
     char text[256];
     LT_TRY(lt_launch_record_run(s->launch, t));
     t->run++;
-    retune_gang(s, t, slots && slots < c->count ? slots : c->count);
+    LT_TRY(examine_hosts(s, p, &hosts));
+    if (s->launch->hosts)
+        LT_TRY(resize_gang(s, p, t->most));
+    else
+        retune_gang(s, t, slots && slots < c->count ? slots : c->count);
     LT_TRY(lt_launch_build_command(s->launch, t));
     lt_heartbeat_monitor_free(&p->monitor);
     LT_TRY(lt_heartbeat_monitor_new(&p->monitor, s->launch, t));
@@ -280,13 +350,28 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
     }
 }
 
+/* Takes the host of a hung rank for lost if all of its ranks are silent; of two beats per interval one may be due. */
+static void find_silent_host(lt_process *p)
+{
+    const double intervals = 0.9;
+    const lt_task *t = p->task;
+    const double most = intervals * t->group->config.heartbeat;
+    const int host = t->host[p->hang.rank];
+    for (int r = 0; r < t->count; r++)
+        if (t->host[r] == host && !lt_heartbeat_monitor_is_silent(&p->monitor, r, most))
+            return;
+    p->lost_host = host;
+}
+
 /* Ends a task with a hung node. SIGCONT lets a stopped process receive SIGTERM. */
 static void terminate_hung_task(supervisor *s, lt_process *p)
 {
-    char name[LT_LAUNCH_NAME], text[256];
-    lt_process_node_name(s->launch, p, p->hang.rank, name, sizeof name);
+    char name[LT_LAUNCH_NAME + LT_HOST_NAME], text[512];
+    describe_node(s, p, p->hang.rank, name, sizeof name);
     snprintf(text, sizeof text, "%s %s; ending it", name, p->hang.why);
     log_text(s, text);
+    if (p->task->host && p->hang.rank >= 0 && p->task->group->config.heartbeat > 0)
+        find_silent_host(p);
     p->kill_at = lt_clock_seconds() + lt_launch_grace_seconds(s->launch);
     kill(-p->pid, SIGTERM);
     kill(-p->pid, SIGCONT);

@@ -1,0 +1,287 @@
+/* Hosts of a launch: lists and their errors, placement of ranks, spares, reports of checks. */
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "launch/host_check.h"
+#include "near.h"
+#include "temp.h"
+
+#include "lather/launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RANKS = 16 };
+
+/* Addresses of the loopback interface are local; 198.51.100.x is no machine's. */
+static lt_launch_hosts *open_hosts(const char *list, const char *spares)
+{
+    lt_launch_hosts *hosts = NULL;
+    assert_ok(
+        lt_launch_hosts_open(&hosts, &(lt_launch_hosts_config){.hosts = list, .spares = spares}));
+    assert_non_null(hosts);
+    return hosts;
+}
+
+static void assert_placed(const lt_launch_hosts *hosts, int ranks, const char *want)
+{
+    int of[RANKS];
+    char *list = NULL;
+    assert_int_equal(lt_launch_hosts_place(hosts, ranks, of), ranks);
+    assert_ok(lt_launch_hosts_list(hosts, of, ranks, &list));
+    assert_string_equal(list, want);
+    lt_free(list);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_file_and_a_list_place_ranks_by_slots(void **state)
+{
+    char path[64] = "/tmp/lather-hosts-XXXXXX";
+    const int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    write_text(
+        path,
+        "# all nodes\n198.51.100.1 slots=3 max_slots=4\n\n127.0.0.2\tslots=2 # ours\n198.51.100.3\n");
+    lt_launch_hosts *hosts = open_hosts(path, NULL);
+    assert_int_equal(lt_launch_hosts_slots(hosts, true), 6);
+    assert_placed(hosts, 6,
+                  "127.0.0.2:2,198.51.100.1:3,198.51.100.3:1"); /* as mpirun: its own host first */
+    assert_placed(hosts, 4, "127.0.0.2:2,198.51.100.1:2");
+    lt_launch_hosts_free(&hosts);
+    unlink(path);
+    hosts = open_hosts("198.51.100.1:3,198.51.100.2", NULL);
+    assert_placed(hosts, 4, "198.51.100.1:3,198.51.100.2:1");
+    lt_launch_hosts_free(&hosts);
+}
+
+static void a_spare_takes_a_lost_hosts_place(void **state)
+{
+    char text[256];
+    FILE *log = fopen("/dev/null", "we");
+    lt_launch_hosts *hosts =
+        open_hosts("198.51.100.1:2,198.51.100.2:2", "198.51.100.3:1,198.51.100.4:4");
+    (void)state;
+    assert_non_null(log);
+    assert_placed(hosts, 4, "198.51.100.1:2,198.51.100.2:2");
+    lt_launch_hosts_leave_out(hosts, 0, "no reply");
+    lt_launch_hosts_use_spares(hosts, log);
+    assert_int_equal(lt_launch_hosts_slots(hosts, true), 3);
+    assert_placed(
+        hosts, 4,
+        "198.51.100.3:1,198.51.100.2:2,198.51.100.4:1"); /* a further spare for its missing slot */
+    assert_string_equal(lt_launch_hosts_describe_lost(hosts, text, sizeof text),
+                        "198.51.100.1 (no reply)");
+    lt_launch_hosts_leave_out(hosts, 3, "no reply");
+    lt_launch_hosts_leave_out(hosts, 1, "no memory");
+    lt_launch_hosts_use_spares(hosts, log);
+    assert_int_equal(lt_launch_hosts_slots(hosts, false), 1);
+    hosts->host[0].is_out = false; /* it came back: now it is the spare */
+    lt_launch_hosts_use_spares(hosts, log);
+    assert_placed(hosts, 3, "198.51.100.3:1,198.51.100.1:2");
+    lt_launch_hosts_free(&hosts);
+    fclose(log);
+}
+
+static void wrong_lists_are_errors_with_the_line(void **state)
+{
+    static const struct {
+        const char *hosts, *spares, *says;
+    } row[] = {
+        {"127.0.0.1:2,127.0.0.1:2", NULL, "--hosts: host '127.0.0.1' is listed twice"},
+        {"127.0.0.1:0", NULL, "--hosts: '0' slots, want 1 to 4096"},
+        {"127.0.0.1:two", NULL, "--hosts: 'two' slots, want 1 to 4096"},
+        {"a..b:2", NULL, "--hosts: host 'a..b' does not resolve"},
+        {"/no/such/file", NULL, "--hosts: cannot read /no/such/file"},
+        {",", NULL, "--hosts: no host in ,"},
+        {"127.0.0.1:2", "127.0.0.1:2",
+         "--spare-hosts: host '127.0.0.1' is listed twice: a spare is not also a host"},
+        {NULL, "127.0.0.1:2", "--spare-hosts needs --hosts"},
+    };
+    char path[64] = "/tmp/lather-hosts-XXXXXX", says[128];
+    lt_launch_hosts *hosts = NULL;
+    const int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const lt_launch_hosts_config config = {.hosts = row[i].hosts, .spares = row[i].spares};
+        assert_fails(lt_launch_hosts_open(&hosts, &config), i == 4 ? LT_E_IO : LT_E_ARG,
+                     row[i].says);
+        assert_null(hosts);
+    }
+    write_text(path, "127.0.0.1 slots=2\n127.0.0.2 cores=2\n");
+    snprintf(says, sizeof says, "%s:2: 'cores=2' after host '127.0.0.2', want slots=N", path);
+    assert_fails(lt_launch_hosts_open(&hosts, &(lt_launch_hosts_config){.hosts = path}), LT_E_ARG,
+                 says);
+    unlink(path);
+}
+
+/* As PBS writes its file: a line for each slot. */
+static void hosts_of_the_environment_add_their_slots(void **state)
+{
+    char path[64] = "/tmp/lather-hosts-XXXXXX";
+    lt_launch_hosts *hosts = NULL;
+    const int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    assert_ok(lt_launch_hosts_open(&hosts, &(lt_launch_hosts_config){0}));
+    assert_null(hosts);
+    write_text(path, "198.51.100.1\n198.51.100.1\n198.51.100.2\n");
+    setenv("PBS_NODEFILE", path, 1);
+    hosts = open_hosts(NULL, NULL);
+    assert_placed(hosts, 3, "198.51.100.1:2,198.51.100.2:1");
+    lt_launch_hosts_free(&hosts);
+    unsetenv("PBS_NODEFILE");
+    unlink(path);
+}
+
+static void a_gang_fits_the_slots_that_are_left(void **state)
+{
+    lt_launch_handle group = {.config = {.label = "trainer",
+                                         .count = 4,
+                                         .batch_size = 2,
+                                         .global_batch = 24,
+                                         .policy = LT_LAUNCH_NODE_RESTART}};
+    lt_task task = {.group = &group};
+    lt_launch launch = {.hosts = open_hosts("198.51.100.1:2,198.51.100.2:2", NULL)};
+    (void)state;
+    assert_ok(lt_launch_fit_gang(&launch, &task, 4));
+    assert_int_equal(task.count, 4);
+    assert_int_equal(task.grad_accum, 3);
+    lt_launch_hosts_leave_out(launch.hosts, 1, "no reply within 5 s");
+    assert_ok(lt_launch_fit_gang(&launch, &task, 4));
+    assert_int_equal(task.count, 2);
+    assert_int_equal(task.grad_accum, 6);
+    group.config.global_batch = 0; /* fewer ranks would change the batch */
+    assert_fails(
+        lt_launch_fit_gang(&launch, &task, 4), LT_E_COMM,
+        "trainer needs 4 ranks, but there are 2 slots; left out: 198.51.100.2 (no reply within 5 s)");
+    group.config.policy = LT_LAUNCH_NODE_SHRINK;
+    assert_ok(lt_launch_fit_gang(&launch, &task, 4));
+    assert_int_equal(task.count, 2);
+    lt_launch_hosts_leave_out(launch.hosts, 0, "no memory");
+    assert_fails(lt_launch_fit_gang(&launch, &task, 4), LT_E_COMM,
+                 "needs 4 ranks or fewer, but there are 0 slots");
+    lt_launch_hosts_free(&launch.hosts);
+}
+
+static void a_report_permits_ranks_or_says_why_not(void **state)
+{
+    const double now = 1000, much = 1e12;
+    const lt_host_report good = {.time = now, .disk = much, .memory = much};
+    const struct {
+        const char *says;
+        double time, disk, memory;
+        const char *version;
+    } row[] = {
+        {NULL, now + 1, much, much, lt_version()},
+        {NULL, now, much, -1, lt_version()}, /* unknown memory */
+        {"has lather 9.9, the launcher", now, much, much, "9.9"},
+        {"clock differs by 3.0 s, at most 2 s", now - 3, much, much, lt_version()},
+        {"clock differs by 3.0 s, at most 2 s", now + 5, much, much, lt_version()},
+        {"1 MiB free in the working folder, want 256", now, 1 << 20, much, lt_version()},
+        {"1 MiB of memory free, want 256", now, much, 1 << 20, lt_version()},
+    };
+    char why[LT_HOST_WHY], text[256];
+    lt_host_report r = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        r = good;
+        r.time = row[i].time;
+        r.disk = row[i].disk;
+        r.memory = row[i].memory;
+        snprintf(r.version, sizeof r.version, "%s", row[i].version);
+        assert_int_equal(lt_host_report_permits(&r, now, now + 2, why, sizeof why), !row[i].says);
+        if (row[i].says)
+            assert_non_null(strstr(why, row[i].says));
+    }
+    snprintf(text, sizeof text,
+             "Warning: a new key\nlather-host 12.5 100 200 3 0.1.0 avx2; with --x sse\n");
+    assert_true(lt_host_report_parse(text, &r));
+    assert_near(r.time, 12.5, 0);
+    assert_int_equal(r.ended, 3);
+    assert_string_equal(r.version, "0.1.0");
+    assert_string_equal(r.kernels, "avx2; with --x sse");
+    assert_false(lt_host_report_parse("ssh: connect to host a port 22: No route to host", &r));
+}
+
+static pid_t start_with_mark(const char *entry)
+{
+    const pid_t child = fork();
+    if (!child) {
+        execlp("env", "env", "-i", entry, "sleep", "60", NULL);
+        _exit(1);
+    }
+    assert_true(child > 0);
+    return child;
+}
+
+static void only_processes_with_the_mark_are_killed(void **state)
+{
+    int status = 0, killed = 0;
+    const pid_t ours = start_with_mark("LATHER_LAUNCH=lather-test.one");
+    const pid_t other = start_with_mark("LATHER_LAUNCH=lather-test.one2");
+    (void)state;
+    for (int i = 0; !killed && i < 500; i++) {
+        killed = lt_os_kill_marked("LATHER_LAUNCH", "lather-test.one");
+        usleep(10000);
+    }
+    assert_int_equal(killed, 1);
+    assert_int_equal(waitpid(ours, &status, 0), ours);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(lt_os_kill_marked("LATHER_LAUNCH", "lather-test"), 0);
+    assert_int_equal(waitpid(other, &status, WNOHANG), 0);
+    kill(other, SIGTERM);
+    assert_int_equal(waitpid(other, &status, 0), other);
+}
+
+static void messages_name_a_lost_host(void **state)
+{
+    lt_launch_hosts *hosts = open_hosts("127.0.0.1:2,127.0.0.10:2", NULL);
+    (void)state;
+    assert_int_equal(
+        lt_launch_hosts_find_lost(hosts, "  Remote daemon: [[4,0],1] on node 127.0.0.10"), 1);
+    assert_int_equal(lt_launch_hosts_find_lost(
+                         hosts, "ssh: connect to host 127.0.0.1 port 22: No route to host"),
+                     0);
+    assert_int_equal(lt_launch_hosts_find_lost(
+                         hosts, "mpirun noticed that process rank 2 on node 127.0.0.1 exited"),
+                     -1);
+    lt_launch_hosts_free(&hosts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest rows[] = {
+        {"a file and a list place ranks by slots", a_file_and_a_list_place_ranks_by_slots, NULL,
+         NULL, NULL},
+        {"a spare takes a lost host's place", a_spare_takes_a_lost_hosts_place, NULL, NULL, NULL},
+        {"wrong lists are errors with the line", wrong_lists_are_errors_with_the_line, NULL, NULL,
+         NULL},
+        {"hosts of the environment add their slots", hosts_of_the_environment_add_their_slots, NULL,
+         NULL, NULL},
+        {"a gang fits the slots that are left", a_gang_fits_the_slots_that_are_left, NULL, NULL,
+         NULL},
+        {"a report permits ranks or says why not", a_report_permits_ranks_or_says_why_not, NULL,
+         NULL, NULL},
+        {"only processes with the mark are killed", only_processes_with_the_mark_are_killed, NULL,
+         NULL, NULL},
+        {"messages name a lost host", messages_name_a_lost_host, NULL, NULL, NULL},
+    };
+    unsetenv("PBS_NODEFILE");
+    unsetenv("OMPI_MCA_orte_default_hostfile");
+    return cmocka_run_group_tests(rows, NULL, NULL);
+}
