@@ -4,6 +4,7 @@
     tools/bench/programs.py slow-links --build BUILD [--python PYTHON] [--nodes 4 --ranks 2 --rate 400mbit] [--only 'flat;topk']
     tools/bench/programs.py tp-overlap --build BUILD [--ranks 2] [--link 200,2]
     tools/bench/programs.py meshes --build BUILD [--rate 50mbit] [--meshes '4x4;2x2x4']
+    tools/bench/programs.py divided --build BUILD [--rate 10gbit] [--every 50]
     tools/bench/programs.py share --build BUILD [--part spin|program] [--jobs 2,3] [--ratios .05,.2,.5,1]
     tools/bench/programs.py data-service --build BUILD [--workers 1,2]
     tools/bench/programs.py loader-scaling --build BUILD --data DIR
@@ -24,6 +25,9 @@ has --grad-accum micro-batches, so that the optimizer's own exchange, once an up
 meshes: bytes that a rank sends for a layer, next to lt_mesh_cost_layer()'s formula, and seconds of a step, for several meshes of
 the same number of ranks, each rank a node of tools/netbed with a separate network interface. A layer's bytes are those of a model of two less those of
 one. A run counts with its fastest step.
+
+divided: seconds of a step with optimizers of matrices over those with AdamW divided in the same way; each rank a node of
+tools/netbed. The mean of --every steps has one refresh of roots and bases.
 
 share: jobs that take turns on a device against one alone, and against all at once. A job is a process whose step is a time C of
 computing, in a turn, and a time rC of communicating, outside it. The speed-up of k jobs is the sum of their rates over the rate of
@@ -213,6 +217,31 @@ def meshes(a):
         formula = cost(m, tokens, a.width)
         row(m, f"{layer[m]:.0f}", f"{BYTES * formula:.0f}", f"{layer[m] / layer[last]:.3f} (formula {formula / cost(last, tokens, a.width):.3f})",
             f"{median(found[m]):.0f} ms", f"{ratio(found[m], found[last]):.2f}")
+
+
+WAYS = {"copies": ("1",), "--shard-optimizer": ("1", "--shard-optimizer"), "--shard-params": ("1", "--shard-params"),
+        "--tensor-parallel 2x2": ("2x2",)}
+RULES = {"adamw": ["adamw"], "shampoo": ["shampoo", "--preset", "transformer", "--precondition-frequency"],
+         "soap": ["soap", "--precondition-frequency"], "muon": ["muon"]}  # a frequency follows
+
+
+@command(**{**OF_GPT, "layers": 4, "width": 256, "heads": 8, "tokens": 256, "grad_accum": 1, "rounds": 2}, ranks=4, rate="10gbit", every=50)
+def divided(a):
+    a.steps = a.every
+
+    def step(to, rule, way):
+        (tp, *flags), words = WAYS[way], RULES[rule]
+        records = train_gpt(a, [*to, "--"], tp, a.layers, *flags, "--optim", *words, *[a.every] * (words[-1] != rule))
+        return 1e3 * statistics.mean(r["seconds"] for r in records)
+
+    with nodes("divide", a.ranks, 1, a.rate) as to:
+        found = all_of(play({(rule, way): lambda r=rule, w=way: step(to, r, w) for way in WAYS for rule in RULES}, a.rounds))
+    print(f"{a.ranks} ranks, each a node of {a.rate}; {a.layers} layers of width {a.width}, {a.batch_size} x {a.tokens} tokens a rank; {a.rounds} rounds of "
+          f"{a.every} steps\n")
+    base, *rules = RULES
+    head("", f"{base}, ms a step", *rules)
+    for way in WAYS:
+        row(way, f"{median(found[base, way]):.0f}", *(f"{ratio(found[rule, way], found[base, way]):.3f}" for rule in rules))
 
 
 # --- share ------------------------------------------------------------------------------------------------------------
@@ -424,4 +453,4 @@ def loader_training(a):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         sys.exit(spin_job(*json.loads(sys.argv[2])))
-    sys.exit(main(__doc__, slow_links, tp_overlap, meshes, share, data_service, loader_scaling, loader_training))
+    sys.exit(main(__doc__, slow_links, tp_overlap, meshes, divided, share, data_service, loader_scaling, loader_training))
