@@ -249,6 +249,8 @@ dry_run_on_the_standin()
     for stage in smoke train sanitize bench peer shampoo profile; do # conform takes long there and has a separate test
         row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage "$stage" --device cuda --small
     done
+    rm -rf "$1.standin/results" "$1.standin/cache"
+    row "gpu_check quarter on the stand-in" env GPU_CHECK_QUIET=120 "$1/gpu_check" quarter "$1.standin" --total 1200 --device cuda --small
 }
 
 no_such_device()

@@ -522,6 +522,77 @@ no_sanitizer()
     run 1 --stage sanitize && says 'compute-sanitizer | LEFT OUT'
 }
 
+# STATUS ARGUMENTS...: a quarter of an hour in small sizes, where 2 s without a byte are a hang.
+quarter()
+{
+    local want=$1
+    shift
+    PATH=$work/path:$PATH GPU_CHECK_QUIET=2 "$check" quarter "$work/dir" --small "$@" >"$work/out" 2>&1
+    [ $? = "$want" ]
+}
+
+quarter_folder()
+{
+    fresh
+    put_bench 'RATE=9000'
+    put "$work/dir/bin/train_resnet50" 'while [ $# -gt 0 ]; do case $1 in --output) to=$2 ;; esac; shift; done; mkdir -p "$to" && echo same >"$to/model.safetensors"' \
+        'echo "{\"event\":\"eval\",\"val_top1\":90,\"train_loss\":1}" >"$to/metrics.jsonl"' \
+        '[ -z "${LATHER_PROFILE_EVENTS-}" ] || printf "1.5000\t2\tconv2d\n" >"$LATHER_PROFILE_EVENTS"'
+}
+
+# Every stage has its rows, the headline among the first.
+quarter_is_broad()
+{
+    quarter_folder
+    quarter 0 && says 'the device opens, a copy | ok' && says '| batch 2, f16 | ok | [0-9]* | 9000 | 28.4 |' && says 'double | ok' && says 'learns, adamw.* | ok' &&
+        says 'PyTorch | skipped' && says 'shampoo, f = 3, block 64' && says 'by entry, events | ok' && says 'train_gpt: .* | ok' && ! says 'run again' || return
+    [ "$(grep -n '^| batch 2, f16 ' "$work/out" | cut -d : -f 1)" -lt "$(grep -n '^| every entry' "$work/out" | cut -d : -f 1)" ]
+}
+
+# What hangs in three stages costs its seconds there; the rest has results, and each is run once more at the end.
+quarter_hangs()
+{
+    local begin=$SECONDS hang='[ -n "${GPU_CHECK_WAY-}" ] || sleep 600'
+    quarter_folder
+    put "$work/dir/bin/conform" "case \"\$*\" in *--own*) $hang ;; esac; echo 'it: 3 passed, 0 failed'"
+    put_bench "case \"\$*\" in *'--amp f16 --steps 1 --warmup 1 --recompute off --image-size 32 --arch resnet10 --num-classes 10') $hang ;; esac"
+    put "$work/dir/bin/conform_step" "$hang"
+    quarter 1 && says 'every kernel of this project | HUNG' && says '| batch 2, f16 | HUNG' && says 'reruns | HUNG' && [ "$(grep -c '| HUNG |' "$work/out")" = 5 ] &&
+        says '| batch 2, bf16 | ok' && says 'double | ok' && says 'learns, adamw.* | ok' && says 'train_gpt: .* | ok' &&
+        says '| again: every kernel of this project | *| *| passes: as it was, LATHER_SYNC=1 | ok | ok |' && says '| again: a step' &&
+        [ $((SECONDS - begin)) -lt 60 ]
+}
+
+# A program that writes, however slowly, does not hang.
+quarter_waits()
+{
+    quarter_folder
+    put "$work/dir/bin/conform_step" 'for i in 1 2 3 4; do echo $i; sleep 1; done'
+    quarter 0 && says 'reruns | ok | [3-9]'
+}
+
+# Failures cost their rows; what the time did not allow is there after a second call, which repeats no part that has a result.
+quarter_goes_on()
+{
+    quarter_folder
+    put "$work/dir/bin/conform_step" 'exit 1'
+    put "$work/dir/bin/train_vit" 'exit 1'
+    put "$work/dir/bin/conform" 'sleep 1; echo "it: 3 passed, 0 failed"'
+    quarter 1 --total 20 --copy "$work/copy" && says '| batch 2, f16 | LEFT OUT\|train_vit: .* | LEFT OUT' && cmp "$work/copy/report.md" "$work/dir/results/report.md" || return
+    quarter 1 --continue --copy "$work/copy" && ! says 'LEFT OUT' && says 'reruns | FAILED' && says 'train_vit: .* | FAILED' && says '| again: train_vit' &&
+        says 'train_gpt: .* | ok' && [ "$(find "$work/copy" -type f | wc -l)" -le 8 ] && [ "$(du -sm "$work/copy" | cut -f 1)" -le 16 ]
+}
+
+# Logs that are too large stay behind, the numbers do not.
+quarter_is_small()
+{
+    quarter_folder
+    put "$work/dir/bin/conform_step" 'head -c 9000000 /dev/urandom; echo; echo well'
+    rm -rf "$work/copy"
+    quarter 0 --copy "$work/copy" && [ "$(du -sm "$work/copy" | cut -f 1)" -le 16 ] && tar -tzf "$work/copy/results.tar.gz" | grep -q '^results/rows' &&
+        ! tar -tzf "$work/copy/results.tar.gz" | grep -q '^logs/'
+}
+
 row "a sound folder passes" well
 row "several stages have one report, and versions once" two_stages
 row "wrong command lines are refused" no_such_stage
@@ -572,5 +643,10 @@ row "  and a loss that does not fall fails" transformers_train 1 '| train_gpt le
 row "a transformer's recorded step that differs fails" transformers_differ
 row "transformers have a step's time, or fail" transformers_bench
 row "a collective that is wrong fails" wrong_collective
+row "a quarter of an hour has some of each stage" quarter_is_broad
+row "  and hangs cost seconds" quarter_hangs
+row "  but a slow program is none" quarter_waits
+row "  and a second call has the rest" quarter_goes_on
+row "  in a few megabytes" quarter_is_small
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

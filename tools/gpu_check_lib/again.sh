@@ -1,12 +1,13 @@
 # gpu_check: runs failed parts again with other settings, to narrow down the cause. shellcheck shell=bash
 
 WAYS=("as it was" "LATHER_SYNC=1" "--fused off" "--no-graph" "--deterministic" "memcheck")
-MOST_AGAIN=6 # commands of a stage: one fault often has many rows
+MOST_AGAIN=6     # commands of a stage: one fault often has many rows
+LONGEST_AGAIN=60 # seconds of each
 
 # TITLE COMMAND...: schedules a failed part to be run again at the end of the stage.
 remember()
 {
-    again+=("$(printf '%q ' "$@")")
+    again+=("$(printf '%q ' "$stage" "$@")")
 }
 
 # COMMAND...: prints the program that the command runs: "train" for functions of this script that train, "spans" and "kernels"
@@ -58,10 +59,10 @@ in_way()
 # WAY LOG PROGRAM COMMAND...: runs it with a time limit; prints ok, or how it failed.
 verdict()
 {
-    local way=$1 said=$2 limit=60
+    local way=$1 said=$2 limit=$LONGEST_AGAIN
     shift 2
-    [ "$(left)" -ge $limit ] || limit=$(left)
-    [ "$limit" -ge 5 ] || {
+    [ "$(left)" -ge "$limit" ] || limit=$(left)
+    [ "$(left)" -ge 5 ] || {
         echo "no time"
         return
     }
@@ -104,13 +105,14 @@ failed_rows()
 # Runs the scheduled parts again, while time is left.
 run_again()
 {
-    local log='' line command only count=0
-    local section
-    [ ${#again[@]} -gt 0 ] || return 0
-    table "failed parts, run again" "$(printf ' | %s' "passes with" "${WAYS[@]}" | cut -c 4-)"
+    local log='' line command only count=0 shown=''
+    local section stage
     for line in "${again[@]}"; do
         eval "command=($line)"
+        stage=${command[0]} command=("${command[@]:1}")
         [ -n "$(program_of "${command[@]:1}")" ] || continue
+        [ "$shown" = "$stage" ] || table "failed parts, run again" "$(printf ' | %s' "passes with" "${WAYS[@]}" | cut -c 4-)"
+        shown=$stage
         while IFS= read -r only; do
             [ $((count += 1)) -le $MOST_AGAIN ] && [ "$(left)" -ge 10 ] || return 0
             if [ -n "$only" ]; then

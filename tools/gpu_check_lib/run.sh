@@ -61,10 +61,18 @@ say()
     keep text "$stage" "$section" "$1" "$name"
 }
 
-# NAME FOLDER...: makes NAME.tar.gz in the copy's folder.
+MOST_ARCHIVE=7 # MiB of an archive: what comes back from a borrowed machine is limited
+
+# NAME FOLDER...: makes NAME.tar.gz in the copy's folder; fails, and leaves the one that is there, if it is too large.
 archive()
 {
-    tar -C "$dir" -czf "$copy/$1.new" "${@:2}" 2>/dev/null && mv "$copy/$1.new" "$copy/$1.tar.gz"
+    local new=$copy/$1.new
+    tar -C "$dir" -czf "$new" "${@:2}" 2>/dev/null
+    if [ "$(stat -c %s "$new")" -gt $((MOST_ARCHIVE << 20)) ]; then
+        rm -f "$new"
+        return 1
+    fi
+    mv "$new" "$copy/$1.tar.gz"
 }
 
 # Writes the report and a copy of all results, with the cache of plans, so that a later machine need not time them again.
@@ -74,7 +82,7 @@ publish()
     [ -n "$copy" ] || return 0
     mkdir -p "$copy"
     cp "$dir/results/report.md" "$copy/report.md.new" && mv "$copy/report.md.new" "$copy/report.md"
-    archive results results logs
+    archive results results logs || archive results results || echo "results.tar.gz exceeds $MOST_ARCHIVE MiB: only report.md is copied"
     [ ! -d "$dir/cache" ] || [ -z "$(find "$dir/cache" -newer "$copy/cache.tar.gz" 2>&1 | head -1)" ] || archive cache cache
 }
 
@@ -154,12 +162,41 @@ pass_over() # TITLE RESULT WHY
 
 LEAST_RETRY=30 # seconds that a stage must have left to retry
 
-# most: limit of a part in seconds. tell: function that makes the row's cells from $log.
-most=300 tell=last_line
+# most: limit of a part in seconds. quiet: seconds without a written byte after which it is ended, 0: any. tell: function that
+# makes the row's cells from $log.
+most=300 quiet=0 tell=last_line
+HUNG=200 # an exit status that no program has
+running='' # the part's process
 
 last_line()
 {
     grep -v '^ *$' "$log" | tail -1 | tr '|\r\t' '/  ' | cut -c1-160
+}
+
+# Prints the sizes of the files that a part writes.
+written()
+{
+    find "$log" "$dir/results/plans.tsv" "$dir/work" -type f -printf '%s ' 2>/dev/null
+}
+
+# SECONDS COMMAND...: runs the command with this time limit; ends it too when it writes nothing for $quiet seconds, with status
+# HUNG.
+limited()
+{
+    local pid sizes='' now last=$SECONDS
+    timeout -k 5 "$@" >"$log" 2>&1 </dev/null &
+    pid=$! running=$!
+    while [ "$quiet" -gt 0 ] && sleep .2 && kill -0 $pid 2>/dev/null; do
+        now=$(written)
+        if [ "$now" != "$sizes" ]; then
+            sizes=$now last=$SECONDS
+        elif [ $((SECONDS - last)) -ge "$quiet" ]; then
+            kill $pid
+            wait $pid
+            return $HUNG
+        fi
+    done
+    wait $pid
 }
 
 # TITLE COMMAND...: runs a part, which passes with exit status 0. $log is its output, /dev/null if it did not run. A part cut off by
@@ -186,9 +223,10 @@ part()
     # Functions run in a separate process, so that the time limit applies.
     [ "$(type -t "$1")" != function ] || set -- "$BASH" "$self" function "$dir" "$@"
     begin=$SECONDS
-    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+    limited "$limit" "$@"
     code=$?
     case $code in
+    "$HUNG") result="HUNG" ;;
     0) result=ok ;;
     124 | 137) result="TIMED OUT" && [ "$limit" = "$most" ] || result="LEFT OUT" ;;
     *) result="FAILED ($code)" ;;
@@ -208,7 +246,7 @@ part()
 
 clocks()
 {
-    nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader 2>/dev/null | head -1
+    timeout 10 nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader 2>/dev/null | head -1
 }
 
 # Writes the versions of hardware and software, once for each machine.
@@ -217,7 +255,7 @@ versions()
     local new
     new=$dir/results/versions.$(uname -n | cksum | cut -d ' ' -f 1)
     {
-        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null ||
+        timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null ||
             echo "a machine without nvidia-smi"
         uname -srm
         sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'
@@ -259,7 +297,7 @@ device_files()
 must_open()
 {
     local code
-    timeout "$(at_most 120)" "$bin/conform" --backend "${device%%:*}" --filter no-such-entry >"$dir/logs/open.log" 2>&1
+    timeout "$(at_most $([ "$stages" = quarter ] && echo 40 || echo 120))" "$bin/conform" --backend "${device%%:*}" --filter no-such-entry >"$dir/logs/open.log" 2>&1
     code=$?
     if grep -q '[0-9] passed, ' "$dir/logs/open.log"; then
         rm -f "$dir/results/closed"
@@ -279,18 +317,20 @@ must_open()
     exit 77
 }
 
+# FUNCTION SECONDS: a stage that this function runs.
 one_stage()
 {
     local begun=$SECONDS before
-    local retrying=false
     passed=0 failed=0 skipped=0 out=0 most=300 tell=last_line again=() late=()
-    deadline=$((SECONDS + budget - 5))
+    deadline=$((SECONDS + $2))
     [ "$deadline" -lt "$end" ] || deadline=$end
     $continued || rm -f "$dir/logs/$stage"-*.log
     before=$(clocks)
-    "stage_$stage"
-    try_again
-    run_again
+    "$1"
+    if ! $retrying; then
+        try_again
+        run_again
+    fi
     keep stage "$stage" "$(date -u '+%Y-%m-%d %H:%M') UTC" $((SECONDS - begun)) "$before" "$(clocks)"
     versions
     publish
@@ -321,7 +361,7 @@ parse_run()
     [ -n "$stages" ] && [ "$stages" != all ] || stages=smoke,conform,train,bench,peer,shampoo,profile,sanitize,more
     for stage in ${stages//,/ }; do
         case $stage in
-        smoke | conform | sanitize | train | bench | peer | shampoo | profile | more) ;;
+        smoke | conform | sanitize | train | bench | peer | shampoo | profile | more | quarter) ;;
         *) usage ;;
         esac
     done
@@ -331,7 +371,7 @@ parse_run()
 
 run()
 {
-    local status=0
+    local status=0 retrying=false
     parse_run "$@"
     bin=$dir/bin end=$((SECONDS + total - 10))
     mkdir -p "$dir/logs" "$dir/results/text" "$dir/work"
@@ -345,12 +385,15 @@ run()
     find_python >"$dir/logs/python"
     LD_LIBRARY_PATH=$dir/lib:$(cat "$dir/logs/libraries")$LATHER_OUTSIDE
     export LD_LIBRARY_PATH LATHER_PLUGIN_PATH=$dir/lib XDG_CACHE_HOME=$dir/cache LATHER_PLAN_LOG=$dir/results/plans.tsv
-    trap 'publish; exit 143' TERM INT HUP
+    trap 'kill $running 2>/dev/null; publish; exit 143' TERM INT HUP
     python_versions &
     versions
     must_open
     for stage in ${stages//,/ }; do
-        one_stage || status=1
+        case $stage in
+        quarter) run_quarter || status=1 ;;
+        *) one_stage "stage_$stage" $((budget - 5)) || status=1 ;;
+        esac
     done
     wait
     versions
