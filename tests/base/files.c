@@ -86,8 +86,10 @@ static void test_commit(void **state)
     char target[8] = "";
     assert_int_equal(readlink(path, target, sizeof target), 1);
     assert_int_equal(target[0], 'b');
+    assert_int_equal(unlink(temp_path(path, folder, "latest")), 0);
     assert_ok(lt_atomic_dir_remove(temp_path(path, folder, "a")));
-    assert_false(exists(folder, "a"));
+    assert_int_equal(rmdir(folder), 0); /* nothing is left */
+    assert_int_equal(mkdir(folder, 0700), 0);
     assert_status(lt_atomic_dir_begin(&c, "/nowhere/at/all"), LT_E_IO);
     temp_remove(folder);
 }

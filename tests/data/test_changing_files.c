@@ -102,7 +102,7 @@ static void read_epochs(lt_loader *l, const row *r)
         assert_int_equal(count, ALL);
     }
     if (r->corrupt == ALL) {
-        assert_fails(st, LT_E_FORMAT, r->why);
+        assert_failed(st, LT_E_FORMAT, r->why);
         return;
     }
     assert_int_equal(lt_loader_statistics(l).bad, r->corrupt);

@@ -257,7 +257,7 @@ static void check_idx(void **state)
         lt_dataset *d = NULL;
         lt_status st = lt_dataset_idx(&d, i, l, row->classes);
         if (row->want) {
-            assert_fails(st, row->want, row->message);
+            assert_failed(st, row->want, row->message);
             assert_null(d);
         } else {
             assert_ok(st);

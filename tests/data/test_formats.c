@@ -188,7 +188,7 @@ static void check_corrupt(void **state)
         skip();
     if (!st)
         st = lt_image_decode(bytes, size, NULL, 3, w, &p);
-    assert_fails(st, LT_E_FORMAT, row->message);
+    assert_failed(st, LT_E_FORMAT, row->message);
     lt_image_clear(&p);
 }
 

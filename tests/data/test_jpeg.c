@@ -120,7 +120,7 @@ static void expect_corrupt(const uint8_t *bytes, size_t size, const char *why)
     lt_status st = lt_image_size(bytes, size, NULL, &width, &height);
     if (!st)
         st = lt_image_decode(bytes, size, NULL, 3, (lt_window){0, 0, width, 1}, &part);
-    assert_fails(st, LT_E_FORMAT, why);
+    assert_failed(st, LT_E_FORMAT, why);
     lt_image_clear(&part);
 }
 

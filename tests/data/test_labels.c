@@ -120,7 +120,7 @@ static void check_name_of_two_classes(void **state)
         lt_dataset *d = NULL;
         const lt_status st = lt_dataset_labelled(&d, folder, labels, names, (int)COUNT_OF(names));
         if (attempt)
-            assert_fails(st, LT_E_FORMAT, "labels:2: 'cat' is the name of classes 0 and 3");
+            assert_failed(st, LT_E_FORMAT, "labels:2: 'cat' is the name of classes 0 and 3");
         else
             assert_ok(st);
         lt_dataset_free(&d);

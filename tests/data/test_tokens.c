@@ -357,6 +357,15 @@ static void check_ids(void **state)
 
 /* --- Token files --- */
 
+static void check_a_missing_file(void **state)
+{
+    (void)state;
+    lt_token_file f = {.fd = -1};
+    assert_fails(lt_token_file_open(&f, "/nowhere/missing.tokens"), LT_E_IO,
+                 "/nowhere/missing.tokens: No such file");
+    lt_token_file_close(&f);
+}
+
 static void check_widths(void **state)
 {
     (void)state;
@@ -561,6 +570,7 @@ int main(void)
         {"windows of shuffled epochs are shifted", check_shift, 0, 0, 0},
         {"ids and labels outside the vocabulary are errors", check_ids, 0, 0, 0},
         {"token files have ids of 2 or 4 bytes", check_widths, 0, 0, 0},
+        {"a token file that is missing is named", check_a_missing_file, 0, 0, 0},
         {"failed allocations leave a complete pack or none", check_memory, 0, 0, 0},
         {"stopped packing leaves no files", check_stop, 0, 0, 0},
         {"a folder has train.tokens and val.tokens", check_parts_of_files, 0, 0, 0},

@@ -310,13 +310,15 @@ def a_stopped_node_of_mpirun_is_named(cwd):
 
 
 def a_signal_to_the_launcher_ends_all(cwd):
-    path = text(cwd, "[a]\ncommand = sh -c 'sleep 1000 & sleep 1000'\ncount = 2\n")
-    running = begin(cwd, path, "--grace", "0.5")
-    wait_until(lambda: len(processes_of(cwd)) >= 7)
-    running.send_signal(signal.SIGTERM)
-    out = running.communicate(timeout=TIMEOUT)[0]
-    assert running.returncode == 1 and "ended by signal 15" in out, out
-    assert not processes_of(cwd), processes_of(cwd)
+    """Nodes that ignore SIGTERM too."""
+    for first in ("", 'trap "" TERM; '):
+        path = text(cwd, f"[a]\ncommand = sh -c '{first}sleep 1000 & sleep 1000'\ncount = 2\n")
+        running = begin(cwd, path, "--grace", "0.5")
+        wait_until(lambda: len(processes_of(cwd)) >= 7)
+        running.send_signal(signal.SIGTERM)
+        out = running.communicate(timeout=TIMEOUT)[0]
+        assert running.returncode == 1 and "ended by signal 15" in out, out
+        assert not processes_of(cwd), processes_of(cwd)
 
 
 def a_killed_launcher_leaves_no_node(cwd):

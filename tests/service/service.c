@@ -193,6 +193,10 @@ static void deadlines(void **state)
     assert_fails(lt_client_call(c, "x", 1, 0.05, &answer), LT_E_COMM,
                  "cannot connect within the timeout");
     lt_client_close(&c);
+    c = connect_to("ipc:///nowhere/socket", NULL, true);
+    assert_fails(lt_client_call(c, "x", 1, 0.05, &answer), LT_E_COMM,
+                 "ipc:///nowhere/socket: cannot connect within the timeout: No such file");
+    lt_client_close(&c);
     atomic_store(&release, false);
     assert_ok(lt_service_open(
         &s, &(lt_service_config){.address = "inproc://slow", .handler = wait_for_release}));

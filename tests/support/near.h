@@ -15,6 +15,8 @@
 #include <string.h>
 /* clang-format on */
 
+#include "lather/ext/fail.h"
+
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* A test of a table's row, which is its state. */
@@ -48,12 +50,20 @@ static inline struct CMUnitTest row_test(const char *name, CMUnitTestFunction te
             fail_msg("%s: %s, want %s", #expr, lt_status_name(got_st_), lt_status_name(want)); \
     } while (0)
 
-/* Fails the test unless expr gives this status, with part in the message. */
-#define assert_fails(expr, want, part)                                               \
+/* Fails the test unless the last call gave this status, with part in its message. */
+#define assert_failed(status, want, part)                                            \
     do {                                                                             \
-        assert_status(expr, want);                                                   \
+        assert_status(status, want);                                                 \
         if (!strstr(lt_error_message(), part))                                       \
             fail_msg("the message is '%s', without '%s'", lt_error_message(), part); \
+    } while (0)
+
+/* The same of expr, a call; a message that an earlier one left does not count. */
+#define assert_fails(expr, want, part)                      \
+    do {                                                    \
+        (void)lt_fail(LT_E_ARG, "that of an earlier call"); \
+        const lt_status fails_st_ = (expr);                 \
+        assert_failed(fails_st_, want, part);               \
     } while (0)
 
 #endif

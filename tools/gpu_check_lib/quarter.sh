@@ -41,11 +41,11 @@ quick_headline()
 
 quick_conform()
 {
-    local backend=${device%%:*} few=()
-    ! $small || few=(--filter relu)
+    local backend=${device%%:*} few=() step=()
+    ! $small || few=(--filter relu) step=(--recorded)
     table "conformance"
     conforms "every entry and dtype against ref in double" "$bin/conform" --isolate "$QUIET" --verbose --backend "$backend" "${few[@]}"
-    conforms "a step's gradients, recorded steps, reruns" "$bin/conform_step" --isolate "$QUIET" --device "$device"
+    conforms "a step's gradients, recorded steps, reruns" "$bin/conform_step" --isolate "$QUIET" --device "$device" "${step[@]}"
 }
 
 quick_learning()

@@ -193,6 +193,26 @@ static void inputs_that_do_not_fit_are_errors(void **state)
                    "conv1d: x [2,3]");
 }
 
+/* out[n, c, r h + i, r w + j] = x[n, c r^2 + r i + j, h, w] (PyTorch's torch.nn.PixelShuffle). */
+static void pixels_are_shuffled(void **state)
+{
+    enum { N = 2, C = 1, R = 2, H = 2, W = 3, COUNT = N * C * R * R * H * W };
+    bench *b = *state;
+    float x[COUNT], want[COUNT];
+    int k = 0;
+    for (int n = 0; n < N; n++)
+        for (int channel = 0; channel < C * R * R; channel++)
+            for (int h = 0; h < H; h++)
+                for (int w = 0; w < W; w++, k++) {
+                    const int c = channel / (R * R), i = channel / R % R, j = channel % R;
+                    x[k] = (float)k;
+                    want[((n * C + c) * R * H + R * h + i) * R * W + R * w + j] = (float)k;
+                }
+    lt_tensor *y = lt_pixel_shuffle(b->tape, floats(b, LT_SHAPE(N, C * R * R, H, W), x), R);
+    assert_floats(y, want);
+    assert_true(lt_shape_equal(lt_tensor_shape(y), LT_SHAPE(N, C, R * H, R * W)));
+}
+
 int main(void)
 {
 #define ON(f, device)                                                            \
@@ -207,6 +227,7 @@ int main(void)
         ON_BOTH(reductions_of_infinite_and_constant_rows),
         ON_BOTH(losses_of_classes),
         ON_BOTH(a_detached_tensor_is_a_constant),
+        ON_BOTH(pixels_are_shuffled),
         ON_BOTH(indices_outside_are_named),
         ON_BOTH(inputs_that_do_not_fit_are_errors),
     };
