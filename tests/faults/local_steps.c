@@ -6,13 +6,15 @@
 #include "faults.h"
 #include "ranks.h"
 
-enum { RANKS = 2, ELEMENTS = 12, ROUNDS = 2 };
+enum { RANKS = 2, ELEMENTS = 12 };
 
 typedef struct player {
     test_rank at;
     const char *compress;
     lt_param param;
     lt_params list;
+    lt_nodes nodes;
+    lt_local_steps *local;
 } player;
 
 typedef struct scene {
@@ -34,9 +36,18 @@ static void begin(void *context)
     }
 }
 
+static lt_status close_local_steps(void *context)
+{
+    player *p = context;
+    lt_local_steps_free(&p->local);
+    lt_nodes_clear(&p->nodes);
+    return LT_OK;
+}
+
 static void end(void *context)
 {
     scene *s = context;
+    run_ranks(&(rank_group){RANKS_OF(s->player, RANKS), .run = close_local_steps});
     for (int r = 0; r < RANKS; r++) {
         lt_params_clear(&s->player[r].list);
         lt_param_clear(&s->player[r].param);
@@ -44,33 +55,26 @@ static void end(void *context)
     close_ranks(&(rank_group){RANKS_OF(s->player, RANKS)});
 }
 
-static lt_status step_and_reload(player *p, lt_local_steps *l)
+static lt_status open_step_and_reload(player *p)
 {
-    for (int i = 0; i < ROUNDS; i++) {
-        const float changed[ELEMENTS] = {(float)(p->at.rank + i), 1, -2};
-        bool met;
-        LT_TRY(lt_tensor_write(p->param.value, changed, sizeof changed));
-        LT_TRY(lt_local_steps_step(l, &met));
-    }
-    LT_TRY(lt_local_steps_gather_state(l));
-    return lt_local_steps_free_gathered(l, true);
+    const float changed[ELEMENTS] = {(float)p->at.rank, 1, -2};
+    const lt_local_steps_config c = {
+        .every = 1, .lr = 0.7, .momentum = 0.9, .compress = p->compress};
+    bool met;
+    LT_TRY(lt_comm_nodes(&p->nodes, p->at.comm, 1));
+    LT_TRY(lt_local_steps_new(&p->local, p->at.comm, &p->nodes, &p->list, &c));
+    LT_TRY(lt_tensor_write(p->param.value, changed, sizeof changed));
+    LT_TRY(lt_local_steps_step(p->local, &met));
+    LT_TRY(lt_local_steps_gather_state(p->local));
+    return lt_local_steps_free_gathered(p->local, true);
 }
 
 static lt_status play(void *context)
 {
     player *p = context;
-    const lt_local_steps_config c = {
-        .every = 1, .lr = 0.7, .momentum = 0.9, .compress = p->compress};
-    lt_local_steps *l = NULL;
-    lt_nodes nodes;
-    LT_TRY(lt_comm_nodes(&nodes, p->at.comm, 1));
-    lt_status st = lt_local_steps_new(&l, p->at.comm, &nodes, &p->list, &c);
-    if (!st)
-        st = step_and_reload(p, l);
+    const lt_status st = open_step_and_reload(p);
     if (st)
         lt_comm_abort(p->at.comm);
-    lt_local_steps_free(&l);
-    lt_nodes_clear(&nodes);
     return st;
 }
 
