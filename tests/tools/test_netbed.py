@@ -18,7 +18,8 @@ from rows import SKIPPED, Skip, run_rows  # noqa: E402
 
 NETBED, BENCH, TRAIN = (os.path.abspath(path) for path in sys.argv[1:4])
 PACK = os.path.join(os.path.dirname(BENCH), "pack")
-NAME = "test"
+NAME = "t" + "".join("abcdefghij"[int(d)] for d in str(os.getpid() % 100000))  # several runs may share the machine
+SLEEP = str(1000 + os.getpid())
 RATE = 400  # Mbit/s
 
 
@@ -46,7 +47,7 @@ def places_by_rank(*how):
     return dict(line.split() for line in lines.splitlines())
 
 
-WANTED = {"0": "test0", "1": "test0", "2": "test1", "3": "test1"}
+WANTED = {"0": f"{NAME}0", "1": f"{NAME}0", "2": f"{NAME}1", "3": f"{NAME}1"}
 
 
 def each_rank_is_on_its_node(cwd):
@@ -56,7 +57,7 @@ def each_rank_is_on_its_node(cwd):
     text = netbed("run", "--each", "-n", "3", "--", "sh", "-c", "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR").stdout
     address = text.split()[-1]
     assert sorted(text.splitlines()) == [f"0 3 0 2 {address}", f"1 3 1 2 {address}", f"2 3 0 1 {address}"], text
-    assert netbed("run", "--on", "1", "--", "hostname").stdout == "test1\n"
+    assert netbed("run", "--on", "1", "--", "hostname").stdout == f"{NAME}1\n"
     if not shutil.which("mpirun.openmpi"):
         raise Skip("no Open MPI")
     assert places_by_rank() == WANTED
@@ -96,7 +97,7 @@ def bytes_are_those_of_the_exchange(cwd):
 def down_leaves_nothing(cwd):
     del cwd
     up()
-    p = subprocess.Popen([NETBED, "--name", NAME, "run", "--each", "--", "sleep", "1000"])
+    p = subprocess.Popen([NETBED, "--name", NAME, "run", "--each", "--", "sleep", SLEEP])
     while not os.path.exists("/proc/%d/task/%d/children" % (p.pid, p.pid)) or p.poll() is None and len(sleepers()) < 4:
         time.sleep(0.02)
     assert mounts(), "nothing to clean up"
@@ -195,7 +196,7 @@ def a_program_runs_by_steps_of_srun(cwd):
     for name in ("one", "two", "asked"):
         with open(os.path.join(cwd, f"place.{name}"), encoding="utf-8") as f:
             places[name] = f.read().strip()
-    assert places["asked"] == places["two"] and {places["one"], places["two"]} == {"test0", "test1"}, places
+    assert places["asked"] == places["two"] and {places["one"], places["two"]} == {f"{NAME}0", f"{NAME}1"}, places
     status, out = launched(cwd, "[victim]\ncount = 2\ncommand = sh -c 'test ${index} = 0 || kill -9 $$; sleep 60'\n")
     assert status == 1 and "launch: victim.1 failed" in out, out
 
@@ -498,7 +499,7 @@ def sleepers():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as f:
-                if f.read() == b"sleep\x001000\x00":
+                if f.read() == f"sleep\0{SLEEP}\0".encode():
                     found.append(pid)
         except OSError:
             continue
@@ -509,7 +510,7 @@ def up_replaces_what_a_kill_left(cwd):
     del cwd
     up(3, 1)
     up(2, 1)
-    assert sorted(json.loads(netbed("bytes").stdout)) == ["test0", "test1"]
+    assert sorted(json.loads(netbed("bytes").stdout)) == [f"{NAME}0", f"{NAME}1"]
     assert len(mounts()) == 6, mounts()  # mounts of two nodes and the switch
 
 
