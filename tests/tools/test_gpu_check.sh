@@ -549,7 +549,7 @@ quarter_is_broad()
     [ "$(grep -n '^| batch 2, f16 ' "$work/out" | cut -d : -f 1)" -lt "$(grep -n '^| every entry' "$work/out" | cut -d : -f 1)" ]
 }
 
-# What hangs in three stages costs its seconds there; the rest has results, and each is run once more at the end.
+# Hangs in three stages cost their seconds there; the rest has results, and each is run once more at the end.
 quarter_hangs()
 {
     local begin=$SECONDS hang='[ -n "${GPU_CHECK_WAY-}" ] || sleep 600'
@@ -583,7 +583,7 @@ quarter_goes_on()
         says 'train_gpt: .* | ok' && [ "$(find "$work/copy" -type f | wc -l)" -le 8 ] && [ "$(du -sm "$work/copy" | cut -f 1)" -le 16 ]
 }
 
-# Logs that are too large stay behind, the numbers do not.
+# Logs that are too large are left out; the numbers are copied.
 quarter_is_small()
 {
     quarter_folder
@@ -645,7 +645,7 @@ row "transformers have a step's time, or fail" transformers_bench
 row "a collective that is wrong fails" wrong_collective
 row "a quarter of an hour has some of each stage" quarter_is_broad
 row "  and hangs cost seconds" quarter_hangs
-row "  but a slow program is none" quarter_waits
+row "  but a slow program does not hang" quarter_waits
 row "  and a second call has the rest" quarter_goes_on
 row "  in a few megabytes" quarter_is_small
 echo "$passed passed, $failed failed"

@@ -4,7 +4,7 @@
 
 QUIET=${GPU_CHECK_QUIET-20}
 
-# Stage, function, and the seconds that it may take; what one leaves is there for those behind it.
+# Stage, function, and the seconds that it may take; the next stage begins at once.
 QUARTER=("smoke quick_contact 40" "bench quick_headline 110" "conform quick_conform 60" "train quick_learning 45" "peer quick_peer 160"
     "shampoo quick_shampoo 60" "profile quick_profile 45" "bench quick_transformers 50")
 

@@ -61,7 +61,7 @@ say()
     keep text "$stage" "$section" "$1" "$name"
 }
 
-MOST_ARCHIVE=7 # MiB of an archive: what comes back from a borrowed machine is limited
+MOST_ARCHIVE=7 # MiB of an archive: a borrowed machine returns a limited number of bytes
 
 # NAME FOLDER...: makes NAME.tar.gz in the copy's folder; fails, and leaves the one that is there, if it is too large.
 archive()
