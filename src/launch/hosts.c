@@ -87,31 +87,19 @@ static lt_status parse_slots(const char *text, const place *p, int *out)
     return LT_OK;
 }
 
-/* Parses "a:4,b:4"; without a number a host has one slot. Changes text. */
-static lt_status parse_list(lt_launch_hosts *hosts, char *text, const place *p)
-{
-    for (char *rest = NULL, *item = strtok_r(text, ", ", &rest); item;
-         item = strtok_r(NULL, ", ", &rest)) {
-        char *colon = strrchr(item, ':');
-        int slots = 1;
-        if (colon) {
-            *colon = 0;
-            LT_TRY(parse_slots(colon + 1, p, &slots));
-        }
-        LT_TRY(add_host(hosts, item, slots, p));
-    }
-    return LT_OK;
-}
-
-/* Parses a line "NAME slots=N" of a file; max_slots is read and not used. Changes text. */
-static lt_status parse_line(lt_launch_hosts *hosts, char *text, const place *p)
+/* Parses "NAME slots=N" or "NAME:N"; without a number a host has one slot. max_slots is read and not used. Changes text. */
+static lt_status parse_entry(lt_launch_hosts *hosts, char *text, const place *p)
 {
     char *rest = NULL;
     int slots = 1, most;
     text[strcspn(text, "#\r\n")] = 0;
-    const char *name = strtok_r(text, " \t", &rest);
+    char *name = strtok_r(text, " \t", &rest), *colon = name ? strrchr(name, ':') : NULL;
     if (!name)
         return LT_OK;
+    if (colon) {
+        *colon = 0;
+        LT_TRY(parse_slots(colon + 1, p, &slots));
+    }
     for (char *word; (word = strtok_r(NULL, " \t", &rest));) {
         if (!strncmp(word, "slots=", 6))
             LT_TRY(parse_slots(word + 6, p, &slots));
@@ -123,36 +111,38 @@ static lt_status parse_line(lt_launch_hosts *hosts, char *text, const place *p)
     return add_host(hosts, name, slots, p);
 }
 
-static lt_status read_file(lt_launch_hosts *hosts, FILE *file, place *p)
+/* Opens the file of that name, else the list as one, with a line for each entry; *list is for lt_free(). */
+static lt_status open_entries(const char *text, const char *flag, FILE **file, char **list)
 {
-    char text[LT_HOST_NAME * 4];
-    lt_status st = LT_OK;
-    while (!st && fgets(text, sizeof text, file)) {
-        p->line++;
-        st = parse_line(hosts, text, p);
-    }
-    return st;
+    *list = NULL;
+    *file = fopen(text, "re");
+    if (*file)
+        return LT_OK;
+    if (strchr(text, '/'))
+        return lt_fail(LT_E_IO, "launch: %s: cannot read %s", flag, text);
+    *list = lt_format("%s\n", text);
+    for (char *c = *list; c && *c; c++)
+        *c = (char)(*c == ',' ? '\n' : *c);
+    *file = *list ? fmemopen(*list, strlen(*list), "r") : NULL;
+    return *file ? LT_OK : LT_E_NOMEM;
 }
 
-/* Reads the file of that name, or the list itself. */
 static lt_status read_hosts(lt_launch_hosts *hosts, const char *text, const char *flag, bool is_sum)
 {
     place p = {.source = flag, .is_sum = is_sum};
     const int before = hosts->count;
-    FILE *file = fopen(text, "re");
-    char *copy = NULL;
-    lt_status st = LT_OK;
-    if (!file && strchr(text, '/'))
-        return lt_fail(LT_E_IO, "launch: %s: cannot read %s", flag, text);
-    if (file) {
+    char entry[LT_HOST_NAME * 4], *list = NULL;
+    FILE *file = NULL;
+    lt_status st = open_entries(text, flag, &file, &list);
+    if (!list)
         p.source = text;
-        st = read_file(hosts, file, &p);
-        fclose(file);
-    } else {
-        copy = lt_strdup(text);
-        st = copy ? parse_list(hosts, copy, &p) : LT_E_NOMEM;
-        lt_free(copy);
+    while (!st && fgets(entry, sizeof entry, file)) {
+        p.line += !list;
+        st = parse_entry(hosts, entry, &p);
     }
+    if (file)
+        fclose(file);
+    lt_free(list);
     if (!st && hosts->count == before && !is_sum)
         st = lt_fail(LT_E_ARG, "launch: %s: no host in %s", flag, text);
     return st;

@@ -36,9 +36,11 @@ static void assert_placed(const lt_launch_hosts *hosts, int ranks, const char *w
     lt_free(list);
 }
 
-static void write_text(const char *path, const char *text)
+/* Writes a new file; *path is its pattern. */
+static void write_text(char *path, const char *text)
 {
-    FILE *file = fopen(path, "we");
+    const int fd = mkstemp(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     assert_non_null(file);
     assert_true(fputs(text, file) >= 0);
     assert_int_equal(fclose(file), 0);
@@ -47,10 +49,7 @@ static void write_text(const char *path, const char *text)
 static void a_file_and_a_list_place_ranks_by_slots(void **state)
 {
     char path[64] = "/tmp/lather-hosts-XXXXXX";
-    const int fd = mkstemp(path);
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
     write_text(
         path,
         "# all nodes\n198.51.100.1 slots=3 max_slots=4\n\n127.0.0.2\tslots=2 # ours\n198.51.100.3\n");
@@ -111,10 +110,7 @@ static void wrong_lists_are_errors_with_the_line(void **state)
     };
     char path[64] = "/tmp/lather-hosts-XXXXXX", says[128];
     lt_launch_hosts *hosts = NULL;
-    const int fd = mkstemp(path);
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const lt_launch_hosts_config config = {.hosts = row[i].hosts, .spares = row[i].spares};
         assert_fails(lt_launch_hosts_open(&hosts, &config), i == 4 ? LT_E_IO : LT_E_ARG,
@@ -133,10 +129,7 @@ static void hosts_of_the_environment_add_their_slots(void **state)
 {
     char path[64] = "/tmp/lather-hosts-XXXXXX";
     lt_launch_hosts *hosts = NULL;
-    const int fd = mkstemp(path);
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
     assert_ok(lt_launch_hosts_open(&hosts, &(lt_launch_hosts_config){0}));
     assert_null(hosts);
     write_text(path, "198.51.100.1\n198.51.100.1\n198.51.100.2\n");
