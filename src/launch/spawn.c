@@ -3,6 +3,7 @@
 #include "launch/spawn.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/os.h"
 #include "launch/hosts.h"
 
@@ -109,6 +110,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     process->output = ends[0];
     const bool opened = lt_os_process_open(&process->pidfd, process->pid);
     process->guilty = process->lost_host = -1;
+    process->failed_at = 0;
     process->bytes = 0;
     *process->hang.why = 0;
     lt_heartbeat_monitor_reset(&process->monitor);
@@ -169,6 +171,9 @@ static void write_line(const lt_launch *launch, lt_process *p)
     const int rank = parse_rank_prefix(launch, &text);
     if (rank < 0)
         find_failed_rank(p, text);
+    if (rank < 0 && !p->failed_at
+        && (p->guilty >= 0 || strstr(text, "MPI_ABORT was invoked on rank ")))
+        p->failed_at = lt_clock_seconds();
     if (rank < 0 && launch->hosts && p->lost_host < 0)
         p->lost_host = lt_launch_hosts_find_lost(launch->hosts, text);
     fprintf(launch->log, "%s| %s\n", lt_process_node_name(launch, p, rank, name, sizeof name),

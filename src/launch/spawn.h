@@ -23,9 +23,10 @@ typedef struct lt_process {
     int pidfd, output;
     int guilty; /* failed rank named by mpirun or srun, or -1 */
     lt_heartbeat_monitor monitor;
-    int lost_host;  /* host that is lost by heartbeats or messages, or -1 */
-    lt_hang hang;   /* the hung node; hang.why is "" if none hangs */
-    double kill_at; /* time of SIGKILL if a node hangs, in lt_clock_seconds() */
+    double failed_at; /* time of mpirun's message that a rank failed; 0: none */
+    int lost_host;    /* host that is lost by heartbeats or messages, or -1 */
+    lt_hang hang;     /* the hung node; hang.why is "" if none hangs */
+    double kill_at;   /* time of SIGKILL if a node hangs, in lt_clock_seconds() */
     size_t bytes;
     char line[LT_SPAWN_LINE];
 } lt_process;

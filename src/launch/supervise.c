@@ -103,7 +103,7 @@ static void restart_later(supervisor *s, lt_process *p, const char *what, bool b
     p->state = LT_PROCESS_WAITING;
     p->start_at = lt_clock_seconds() + wait;
     if (by_host)
-        snprintf(text, sizeof text, "%s; restart on the hosts that are left in %.2g s", what, wait);
+        snprintf(text, sizeof text, "%s; restart in %.2g s on the hosts that are left", what, wait);
     else
         snprintf(text, sizeof text, "%s; restart %d of %d in %.2g s", what, p->failures,
                  c->restarts, wait);
@@ -377,6 +377,17 @@ static void terminate_hung_task(supervisor *s, lt_process *p)
     kill(-p->pid, SIGCONT);
 }
 
+/* Returns true if mpirun waits for a lost host's daemon after a rank failed; fills *out. */
+static bool is_mpirun_stuck(const supervisor *s, const lt_process *p, lt_hang *out)
+{
+    const double most = 10;
+    if (!s->launch->hosts || !p->failed_at || lt_clock_seconds() - p->failed_at < most)
+        return false;
+    out->rank = p->guilty;
+    snprintf(out->why, sizeof out->why, "failed, and mpirun has not ended for %g s", most);
+    return true;
+}
+
 /* Checks heartbeats after the output has been read; extends timeouts by the time that this process did not run. */
 static void check_heartbeats(supervisor *s)
 {
@@ -391,7 +402,8 @@ static void check_heartbeats(supervisor *s)
         if (*p->hang.why && now > p->kill_at)
             kill(-p->pid, SIGKILL);
         else if (!*p->hang.why
-                 && lt_heartbeat_monitor_find_hang(&p->monitor, s->launch, p->task, &p->hang))
+                 && (lt_heartbeat_monitor_find_hang(&p->monitor, s->launch, p->task, &p->hang)
+                     || is_mpirun_stuck(s, p, &p->hang)))
             terminate_hung_task(s, p);
     }
 }

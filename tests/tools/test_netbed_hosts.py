@@ -18,7 +18,7 @@ NAME, DEAD, TIMEOUT = "dead", 1, 240
 STEPS, EVERY, BATCH = 400, 4, 24
 FLAGS = ["--data", "synthetic:96:8:3", "--optim", "sgd", "--progress", "off", "--no-tensorboard", "--threads", "1", "--workers", "1",
          "--deterministic", "--eval-every", "0", "--hidden", "4", "--batch-size", "2", "--max-steps", str(STEPS),
-         "--checkpoint-every", str(EVERY), "--keep", "0", "--comm-timeout", "60", "--resume", "auto"]
+         "--checkpoint-every", str(EVERY), "--keep", "0", "--resume", "auto"]
 PROGRAM = """[trainer]
 kind = gang
 ranks = 4
@@ -26,7 +26,7 @@ command = {train} {flags} --output run --grad-accum ${{grad-accum}}
 batch-size = 2
 global-batch = {batch}
 backoff = 0.01
-heartbeat = 3
+heartbeat = {heartbeat}
 {supervise}
 """
 
@@ -56,9 +56,9 @@ def on_first_node(*words):
     return [NETBED, "--name", NAME, "run", "--on", "0", "--", "env", f"OMPI_MCA_plm_rsh_agent=/run/netbed/{NAME}/agent", *words]
 
 
-def begin(cwd, supervise, *flags):
+def begin(cwd, supervise, *flags, heartbeat=6, timeout=60):
     with open(os.path.join(cwd, "program.ini"), "w", encoding="utf-8") as f:
-        f.write(PROGRAM.format(train=TRAIN, flags=" ".join(FLAGS), batch=BATCH, supervise=supervise and f"supervise = {supervise}"))
+        f.write(PROGRAM.format(train=TRAIN, flags=" ".join([*FLAGS, "--comm-timeout", str(timeout)]), batch=BATCH, heartbeat=heartbeat, supervise=supervise and f"supervise = {supervise}"))
     return subprocess.Popen(on_first_node(LATHER, "launch", "program.ini", "--on", "mpirun", "--grace", "1", "--log", "log", *flags), cwd=cwd,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -100,10 +100,10 @@ def finish(launch, cwd, status=0):
     return text
 
 
-def cut_while_training(cwd, supervise, *flags):
-    launch = begin(cwd, supervise, *flags)
+def cut_while_training(cwd, supervise, *flags, **more):
+    launch = begin(cwd, supervise, *flags, **more)
     wait_for(lambda: has_checkpoint(cwd), launch, cwd)
-    assert any("orted" in words for words in marked().values()), "no daemon of mpirun has the mark"
+    assert any("orted" in words for words in marked().values()), f"no daemon of mpirun has the mark: {log(cwd)}"
     set_link(DEAD, "down")
     return launch
 
@@ -158,7 +158,7 @@ def a_spare_takes_the_place_of_a_node_whose_link_is_cut(cwd):
     text = finish(launch, cwd)
     assert f" on {NAME}{DEAD} has sent no heartbeat for" in text and LEFT_OUT in text, text
     assert f"launch| host {NAME}2 takes the place of {NAME}{DEAD}" in text and "trainer continues with" not in text, text
-    assert "restart 1 of 1" not in text and "restart on the hosts that are left" in text, text
+    assert "restart 1 of 1" not in text and "on the hosts that are left" in text, text
     continues_exactly(cwd, (0, 2), (0,))
 
 
@@ -176,6 +176,14 @@ def without_a_check_silent_ranks_leave_their_host_out(cwd):
     up(2)
     text = finish(cut_while_training(cwd, "restart 1", "--hosts", hosts(1, 0), "--no-host-check"), cwd)  # mpirun places its own first
     assert f"launch| host {NAME}{DEAD} is left out" in text and "launch| trainer continues with 2 ranks, grad-accum 6" in text, text
+
+
+@full
+def without_heartbeats_a_timeout_of_the_ranks_is_enough(cwd):
+    up(2)
+    text = finish(cut_while_training(cwd, "restart 1", "--hosts", hosts(0, 1), heartbeat=0, timeout=10), cwd)
+    assert "trainer failed, and mpirun has not ended for 10 s; ending it" in text and LEFT_OUT in text, text
+    assert "launch| trainer continues with 2 ranks, grad-accum 6" in text, text
 
 
 @full
@@ -214,7 +222,7 @@ def a_node_that_fails_its_check_is_not_started_on(cwd):
 
 
 ROWS = (a_spare_takes_the_place_of_a_node_whose_link_is_cut, a_gang_continues_on_the_slots_that_are_left,
-        without_a_check_silent_ranks_leave_their_host_out, a_launch_that_may_not_restart_ends_and_names_the_node,
+        without_a_check_silent_ranks_leave_their_host_out, without_heartbeats_a_timeout_of_the_ranks_is_enough, a_launch_that_may_not_restart_ends_and_names_the_node,
         a_node_that_is_back_is_used_at_the_next_restart, a_node_that_fails_its_check_is_not_started_on)
 
 try:
