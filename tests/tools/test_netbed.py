@@ -264,7 +264,7 @@ def programs_of_mpirun_on_two_nodes(cwd):
     with open(f"/run/netbed/{NAME}/hostfile", "w", encoding="utf-8") as f:
         f.writelines(f"{NAME}{node} slots=2\n" for node in range(2))
     status, out = launched(cwd, "[it]\ncount = 4\ncommand = sh -c 'echo ${index} $(hostname)'\n", "mpirun")
-    lines = {line.split("| ")[1] for line in out.splitlines() if not line.startswith("launch| host test")}
+    lines = {line.split("| ")[1] for line in out.splitlines() if not line.startswith(f"launch| host {NAME}")}
     assert status == 0 and lines == {f"{r} {h}" for r, h in WANTED.items()}, out
     p = begin_launch(cwd, os.path.join(SLURM_BUILD, "tests", "launch", "producers.ini"), "mpirun")
     out = p.communicate(timeout=120)[0]
@@ -277,9 +277,9 @@ def a_gang_of_mpirun_on_two_nodes_goes_on(cwd):
     slurm_or_skip(slurm=False)
     with open(f"/run/netbed/{NAME}/hostfile", "w", encoding="utf-8") as f:
         f.writelines(f"{NAME}{node} slots=2\n" for node in range(2))
-    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", says="trainer.2 on test1 failed")
+    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", says=f"trainer.2 on {NAME}1 failed")
     shutil.rmtree(os.path.join(cwd, "run"))
-    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", signal.SIGSTOP, "heartbeat = 3\n", "trainer.2 on test1 has sent no heartbeat for")
+    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", signal.SIGSTOP, "heartbeat = 3\n", f"trainer.2 on {NAME}1 has sent no heartbeat for")
 
 
 PLAN = """[plan]

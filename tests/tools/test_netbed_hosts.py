@@ -14,7 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from rows import SKIPPED, Skip, full, run_rows  # noqa: E402
 
 NETBED, LATHER, TRAIN = (os.path.abspath(path) for path in sys.argv[1:4])
-NAME, DEAD, TIMEOUT = "dead", 1, 240
+NAME = "d" + "".join("abcdefghij"[int(d)] for d in str(os.getpid() % 100000))  # several runs may share the machine
+DEAD, TIMEOUT = 1, 240
 STEPS, EVERY, BATCH = 400, 4, 24
 FLAGS = ["--data", "synthetic:96:8:3", "--optim", "sgd", "--progress", "off", "--no-tensorboard", "--threads", "1", "--workers", "1",
          "--deterministic", "--eval-every", "0", "--hidden", "4", "--batch-size", "2", "--max-steps", str(STEPS),
@@ -79,13 +80,13 @@ def has_checkpoint(cwd, step=EVERY):
     return os.path.exists(os.path.join(cwd, "run", "checkpoints", f"step-{step}", "state.json"))
 
 
-def marked():
-    """Processes that a launch has started for its tasks: by their environment."""
+def marked(cwd):
+    """Processes that a launch of this folder has started for its tasks: by their environment."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/environ", "rb") as f, open(f"/proc/{pid}/cmdline", "rb") as g:
-                if any(entry.startswith(b"LATHER_LAUNCH=lather-") for entry in f.read().split(b"\0")):
+                if os.readlink(f"/proc/{pid}/cwd") == os.path.realpath(cwd) and b"LATHER_LAUNCH=lather-" in f.read():
                     found[int(pid)] = g.read().replace(b"\0", b" ").decode()
         except OSError:
             continue
@@ -96,14 +97,14 @@ def finish(launch, cwd, status=0):
     out = launch.communicate(timeout=TIMEOUT)[0]
     text = log(cwd) + out
     assert launch.returncode == status, text
-    assert not marked(), f"still running: {marked()}"
+    assert not marked(cwd), f"still running: {marked(cwd)}"
     return text
 
 
 def cut_while_training(cwd, supervise, *flags, **more):
     launch = begin(cwd, supervise, *flags, **more)
     wait_for(lambda: has_checkpoint(cwd), launch, cwd)
-    assert any("orted" in words for words in marked().values()), f"no daemon of mpirun has the mark: {log(cwd)}"
+    assert any("orted" in words for words in marked(cwd).values()), f"no daemon of mpirun has the mark: {log(cwd)}"
     set_link(DEAD, "down")
     return launch
 
@@ -200,8 +201,8 @@ def a_node_that_is_back_is_used_at_the_next_restart(cwd):
     wait_for(lambda: "trainer continues with 2 ranks" in log(cwd), launch, cwd)
     set_link(DEAD, "up")
     wait_for(lambda: [r for r in records(cwd, "run") if r["event"] == "resume"], launch, cwd)
-    ranks = [pid for pid, words in marked().items() if words.startswith(TRAIN)]
-    assert len(ranks) == 2, marked()
+    ranks = [pid for pid, words in marked(cwd).items() if words.startswith(TRAIN)]
+    assert len(ranks) == 2, marked(cwd)
     os.kill(ranks[0], 9)
     text = finish(launch, cwd)
     assert f"launch| host {NAME}{DEAD} is back" in text and "launch| trainer continues with 4 ranks, grad-accum 3" in text, text
