@@ -171,7 +171,7 @@ static void write_line(const lt_launch *launch, lt_process *p)
     const int rank = parse_rank_prefix(launch, &text);
     if (rank < 0)
         find_failed_rank(p, text);
-    if (rank < 0 && !p->failed_at
+    if (rank < 0 && p->failed_at <= 0
         && (p->guilty >= 0 || strstr(text, "MPI_ABORT was invoked on rank ")))
         p->failed_at = lt_clock_seconds();
     if (rank < 0 && launch->hosts && p->lost_host < 0)

@@ -381,7 +381,7 @@ static void terminate_hung_task(supervisor *s, lt_process *p)
 static bool is_mpirun_stuck(const supervisor *s, const lt_process *p, lt_hang *out)
 {
     const double most = 10;
-    if (!s->launch->hosts || !p->failed_at || lt_clock_seconds() - p->failed_at < most)
+    if (!s->launch->hosts || p->failed_at <= 0 || lt_clock_seconds() - p->failed_at < most)
         return false;
     out->rank = p->guilty;
     snprintf(out->why, sizeof out->why, "failed, and mpirun has not ended for %g s", most);
