@@ -130,7 +130,7 @@ counted() # NAME COMMAND...: a program that ends with `N passed, N failed[, N sk
         f=$((f + 1))
     fi
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    [ "$f" = 0 ] || tail -40 "$log" | sed 's/^/    /'
+    [ "$f" = 0 ] || { grep '^FAIL' "$log"; tail -40 "$log"; } | sed 's/^/    /'
     echo "  $name: $p passed, $f failed, $s skipped"
 }
 

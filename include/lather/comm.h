@@ -37,7 +37,8 @@ LT_API int lt_comm_rank(const lt_comm *comm); /**< Returns this rank's number, 0
 LT_API int lt_comm_size(const lt_comm *comm);
 /** Returns the payload bytes that this rank has sent so far. With n ranks and chunk[r] the r-th of n chunks of the
  *  elements, as even as possible (the first ones longer): all-reduce: all - chunk[rank] + (n-1) chunk[rank];
- *  reduce-scatter: all - own shard; all-gather: (n-1) own shard; broadcast: (n-1) all, on the root, but of 64 KiB or more
+ *  reduce-scatter: all - own shard; all-gather: (n-1) own shard, but if that is 256 KiB more for the longest shard, own
+ *  shard outside of chunk[rank] + (n-1) chunk[rank]; broadcast: (n-1) all, on the root, but of 64 KiB or more
  *  over four ranks or more all + (n-2) chunk[rank] on the root, (n-2) chunk[rank] on others; all-to-all: all except elements
  *  for itself; send: all. */
 LT_API uint64_t lt_comm_bytes(const lt_comm *comm);

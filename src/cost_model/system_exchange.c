@@ -66,7 +66,8 @@ static double owner_exchange_seconds(const lt_system *s, const lt_cost_cluster *
 
 /* The number of elements with which equal owners would keep a network card as busy as the busiest one is when owners
  * send their updates to all. A card sends the elements of its node to all other ranks, and receives all others for each
- * of its ranks; in two levels once for each node. In a node a rank is its own card. */
+ * of its ranks; in two levels once for each node. In a node a rank is its own card. Unequal shards go in pieces if that
+ * is faster (lather/comm.h): each once to other ranks, then equal ones to all. */
 static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements)
 {
     const lt_system *s = x->s;
@@ -75,7 +76,7 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
               ranks = in_node ? x->cluster.per_node : x->cluster.nodes * per_node,
               copies = x->plan.gather == LT_COST_GATHER_TWO_LEVELS ? 1 : per_node,
               to = (ranks / per_node - 1) * copies;
-    double all = 0, most = 0;
+    double all = 0, most = 0, longest = 0;
     for (int r = 0; r < ranks; r++)
         all += x->owner[r % owners].elements;
     for (int first = 0; first < ranks; first += per_node) {
@@ -83,8 +84,10 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
         for (int r = first; r < first + per_node; r++)
             own += x->owner[r % owners].elements;
         most = fmax(most, fmax(own * to, (all - own) * copies));
+        longest = fmax(longest, own);
     }
     const double even = all * per_node / ranks * to;
+    most = fmin(most, longest + even);
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 

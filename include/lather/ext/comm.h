@@ -23,8 +23,8 @@ typedef enum lt_comm_call_kind {
 typedef struct lt_comm_call {
     lt_comm_call_kind what;
     lt_reduce op;
-    /** a reduction adds in a tree over ranks (lather/comm.h): the device is reproducible; a broadcast goes to each rank in
-     *  pieces from all ranks */
+    /** a reduction adds in a tree over ranks (lather/comm.h): the device is reproducible; a broadcast, or an
+     *  all-gather of unequal shards, goes to each rank in pieces from all ranks */
     bool tree;
     lt_dtype dtype;
     int root;         /**< root of a broadcast; peer of a send or receive */

@@ -205,6 +205,51 @@ static size_t chunk_byte_offset(const lt_collective *self, int rank)
     return (size_t)self->offset[rank] * lt_dtype_size(self->call.dtype);
 }
 
+/* Pieces of the second phase: as even as possible, whatever the shards of an all-gather are. */
+static size_t piece_byte_offset(const lt_collective *self, int rank)
+{
+    return (size_t)lt_call_piece_offset(&self->call, rank, self->endpoint->size)
+           * lt_dtype_size(self->call.dtype);
+}
+
+static size_t piece_bytes(const lt_collective *self, int rank)
+{
+    return piece_byte_offset(self, rank + 1) - piece_byte_offset(self, rank);
+}
+
+/* Returns the bytes of owner's shard that are in holder's piece, and their offset in the whole if there are any. */
+static size_t shard_bytes_in_piece(const lt_collective *self, int owner, int holder, size_t *offset)
+{
+    const size_t chunk = chunk_byte_offset(self, owner), piece = piece_byte_offset(self, holder),
+                 begin = chunk > piece ? chunk : piece,
+                 chunk_end = chunk + chunk_bytes(self, owner),
+                 piece_end = piece + piece_bytes(self, holder),
+                 end = chunk_end < piece_end ? chunk_end : piece_end;
+    *offset = begin;
+    return end > begin ? end - begin : 0;
+}
+
+static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
+{
+    t->in = in;
+    t->out = out;
+    t->bytes = bytes;
+}
+
+/* Sets the buffers of the first phase of an all-gather in pieces. */
+static void set_shard_buffers(const lt_collective *self, lt_transfer *to, lt_transfer *from,
+                              int peer)
+{
+    const int me = self->endpoint->rank;
+    size_t at, bytes = shard_bytes_in_piece(self, me, peer, &at);
+    if (bytes)
+        set_buffers(to, (const char *)self->call.in + (at - chunk_byte_offset(self, me)), NULL,
+                    bytes);
+    bytes = shard_bytes_in_piece(self, peer, me, &at);
+    if (bytes)
+        set_buffers(from, NULL, (char *)self->call.out + at, bytes);
+}
+
 /* Returns the workspace for peer's term of this rank's chunk. */
 static char *term_buffer(const lt_collective *self, int peer)
 {
@@ -224,13 +269,6 @@ static lt_channel make_channel(const lt_collective *self, int peer, bool sends)
         .peer = peer, .sends = sends, .tag = lt_collective_is_message(self) ? 0 : tag};
 }
 
-static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
-{
-    t->in = in;
-    t->out = out;
-    t->bytes = bytes;
-}
-
 /* Sets the buffers of the first phase between this rank and peer. */
 static void set_first_phase_buffers(const lt_collective *self, lt_transfer *to, lt_transfer *from,
                                     int peer)
@@ -242,6 +280,8 @@ static void set_first_phase_buffers(const lt_collective *self, lt_transfer *to, 
         set_buffers(to, (const char *)c->in + chunk_byte_offset(self, peer), NULL,
                     chunk_bytes(self, peer));
         set_buffers(from, NULL, term_buffer(self, peer), chunk_bytes(self, me));
+    } else if (c->what == LT_COMM_ALLGATHER && c->tree) {
+        set_shard_buffers(self, to, from, peer);
     } else if (c->what == LT_COMM_ALLGATHER) {
         set_buffers(to, c->in, NULL, chunk_bytes(self, me));
         set_buffers(from, NULL, (char *)c->out + chunk_byte_offset(self, peer),
@@ -291,7 +331,8 @@ static void set_message_transfer(lt_collective *self)
     set_buffers(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
 
-/* Sets up the second phase: an all-gather of an all-reduce's sums, or of a broadcast's pieces, which the root has. */
+/* Sets up the second phase: an all-gather of an all-reduce's sums, of a broadcast's pieces, which the root has, or of an
+ * all-gather's. */
 static void start_gather_phase(lt_collective *self)
 {
     const int n = self->endpoint->size, me = self->endpoint->rank;
@@ -303,10 +344,10 @@ static void start_gather_phase(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         *to = (lt_transfer){.channel = make_channel(self, target, true), .headed = true};
         *from = (lt_transfer){.channel = make_channel(self, source, false), .headed = true};
-        set_buffers(to, out + chunk_byte_offset(self, me), NULL,
-                    target == root ? 0 : chunk_bytes(self, me));
-        set_buffers(from, NULL, out + chunk_byte_offset(self, source),
-                    me == root ? 0 : chunk_bytes(self, source));
+        set_buffers(to, out + piece_byte_offset(self, me), NULL,
+                    target == root ? 0 : piece_bytes(self, me));
+        set_buffers(from, NULL, out + piece_byte_offset(self, source),
+                    me == root ? 0 : piece_bytes(self, source));
     }
     self->pending = transfer_count(self);
 }
@@ -536,7 +577,8 @@ static void end_phase(lt_collective *self)
     else if (is_reduction(self) && self->phase == 0)
         sum_terms(self);
     if (!self->small && self->phase == 0
-        && (c->what == LT_COMM_ALLREDUCE || (c->what == LT_COMM_BROADCAST && c->tree)))
+        && (c->what == LT_COMM_ALLREDUCE
+            || ((c->what == LT_COMM_BROADCAST || c->what == LT_COMM_ALLGATHER) && c->tree)))
         start_gather_phase(self);
     else
         finish_collective(self);

@@ -3,7 +3,8 @@
  *
  * In a collective each pair of ranks first exchanges headers, which describe each sender's call, and then the data. A
  * reduction is an all-to-all of chunks followed by a sum in rank order on the chunk's owner; an all-reduce adds an
- * all-gather of the sums; a large broadcast is a scatter of chunks and an all-gather. Of small data every rank gets all
+ * all-gather of the sums; a large broadcast is a scatter of chunks and an all-gather; an all-gather of unequal shards first
+ * sends their parts to the ranks that would have them in equal ones. Of small data every rank gets all
  * (small.c). */
 #ifndef LT_DIST_COLLECTIVES_H
 #define LT_DIST_COLLECTIVES_H

@@ -45,13 +45,17 @@ const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes)
     return text;
 }
 
+int64_t lt_call_piece_offset(const lt_comm_call *call, int rank, int size)
+{
+    const int64_t each = call->elements / size, longer = call->elements % size;
+    return each * rank + (rank < longer ? rank : longer);
+}
+
 int64_t lt_call_chunk_offset(const lt_comm_call *call, int rank, int size)
 {
     int64_t sum = 0;
-    if (!call->count) {
-        int64_t each = call->elements / size, longer = call->elements % size;
-        return each * rank + (rank < longer ? rank : longer);
-    }
+    if (!call->count)
+        return lt_call_piece_offset(call, rank, size);
     for (int r = 0; r < rank; r++)
         sum += call->count[r];
     return sum;
@@ -63,6 +67,21 @@ int64_t lt_call_received_offset(const lt_comm_call *call, int rank)
     for (int r = 0; r < rank; r++)
         sum += call->received_count[r];
     return sum;
+}
+
+/* Counts the bytes of an all-gather in pieces: parts of this rank's shard to the ranks of their pieces, then its piece. */
+static void count_pieces(const lt_comm_call *call, int rank, int size, uint64_t *sent,
+                         uint64_t *received)
+{
+    const int64_t begin = lt_call_chunk_offset(call, rank, size),
+                  end = lt_call_chunk_offset(call, rank + 1, size),
+                  from = lt_call_piece_offset(call, rank, size),
+                  to = lt_call_piece_offset(call, rank + 1, size),
+                  both = (end < to ? end : to) - (begin > from ? begin : from),
+                  kept = both > 0 ? both : 0;
+    const uint64_t element = lt_dtype_size(call->dtype);
+    *sent = element * (uint64_t)(end - begin - kept + (size - 1) * (to - from));
+    *received = element * (uint64_t)(call->elements - kept);
 }
 
 void lt_call_payload_bytes(const lt_comm_call *call, int rank, int size, uint64_t *sent,
@@ -85,6 +104,8 @@ void lt_call_payload_bytes(const lt_comm_call *call, int rank, int size, uint64_
     case LT_COMM_ALLGATHER:
         *sent = others * own;
         *received = all - own;
+        if (call->tree)
+            count_pieces(call, rank, size, sent, received);
         break;
     case LT_COMM_BROADCAST:
         *sent = rank == call->root ? others * all : 0;
@@ -197,6 +218,19 @@ static lt_status check_shard_counts(const lt_comm_call *call, const lt_comm *com
     return LT_OK;
 }
 
+/* Returns true if an all-gather goes in pieces, as even as possible, after a shard's parts were sent to the ranks of their
+ * pieces: of unequal shards the longest is then sent once instead of to each rank. */
+static bool goes_in_pieces(const lt_comm_call *call, int size)
+{
+    enum { LEAST_SAVED = 1 << 18 }; /* bytes: a second phase costs a latency */
+    int64_t longest = 0;
+    for (int r = 0; r < size; r++)
+        longest = call->count[r] > longest ? call->count[r] : longest;
+    const int64_t others = size - 1, piece = (call->elements + others) / size;
+    return (others * longest - longest - others * piece) * (int64_t)lt_dtype_size(call->dtype)
+           >= LEAST_SAVED;
+}
+
 lt_status lt_call_fill_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
                                const lt_tensor *whole, const int64_t *count)
 {
@@ -215,6 +249,8 @@ lt_status lt_call_fill_sharded(lt_comm_call *call, const lt_comm *comm, const lt
                            lt_dtype_name(dtype), lt_dtype_name(call->dtype));
     }
     bool gather = call->what == LT_COMM_ALLGATHER;
+    if (gather)
+        call->tree = call->elements && goes_in_pieces(call, comm->size);
     call->in = gather ? small : large;
     call->out = gather ? large : small;
     return check_reduction(call);

@@ -21,6 +21,8 @@ const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes);
 /* Returns the element offset of rank's chunk; of the end if rank == size. Without counts the chunks are as even as
  * possible, the first ones longer. */
 int64_t lt_call_chunk_offset(const lt_comm_call *call, int rank, int size);
+/* The same of chunks as even as possible, without the call's counts. */
+int64_t lt_call_piece_offset(const lt_comm_call *call, int rank, int size);
 /* Returns the element offset of rank's data in the output of an all-to-all. */
 int64_t lt_call_received_offset(const lt_comm_call *call, int rank);
 /* Computes the payload bytes that this rank sends and receives, by the formula in lather/comm.h. */
