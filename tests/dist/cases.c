@@ -285,43 +285,62 @@ static bool one_allgather(rank_case *c, lt_dtype dtype, int round)
     return good && counted(c, before, others * (uint64_t)own * lt_dtype_size(dtype));
 }
 
-/* One rank has nearly all elements: they go in pieces, by the formula of lather/comm.h. */
-static bool allgather_of_a_long_shard(rank_case *c, int owner)
+enum { LONG = 1 << 18, SHORT = 5 };
+
+/* Cuts a whole of which one rank, the owner, has nearly all elements; returns their number, and the elements that this
+ * rank sends of it in pieces, by the formula of lather/comm.h. */
+static int64_t cut_long(const rank_case *c, int owner, int64_t *count, int64_t *begin,
+                        int64_t *sent)
 {
-    enum { LONG = 1 << 18, SHORT = 5 };
     const int n = size_of(c), me = rank_of(c);
-    int64_t count[RANKS], at[RANKS + 1] = {0}, piece[RANKS + 1] = {0};
+    int64_t all = 0, piece = 0;
     for (int r = 0; r < n; r++) {
         count[r] = r == owner ? LONG : r % 2 ? SHORT : 0;
-        at[r + 1] = at[r] + count[r];
+        if (r == me)
+            *begin = all;
+        all += count[r];
     }
-    for (int r = 0; r < n; r++)
-        piece[r + 1] = piece[r] + even(at[n], n, r);
-    const int64_t begin = at[me] > piece[me] ? at[me] : piece[me],
-                  end = at[me + 1] < piece[me + 1] ? at[me + 1] : piece[me + 1],
-                  kept = end > begin ? end - begin : 0, others = n - 1,
-                  sent = n < 3 ? others * count[me]
-                               : count[me] - kept + others * (piece[me + 1] - piece[me]);
+    for (int r = 0; r < me; r++)
+        piece += even(all, n, r);
+    const int64_t own = even(all, n, me), end = *begin + count[me],
+                  first = *begin > piece ? *begin : piece,
+                  last = end < piece + own ? end : piece + own;
+    *sent = count[me] - (last > first ? last - first : 0) + (n - 1) * own;
+    if (n < 3) /* no gain */
+        *sent = (n - 1) * count[me];
+    return all;
+}
+
+static bool has_indices(rank_case *c, const int32_t *value, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (value[i] != i)
+            return case_fails(c, "rank %d of %d: i32 element %lld is %d", rank_of(c), size_of(c),
+                              (long long)i, value[i]);
+    return true;
+}
+
+static bool allgather_of_a_long_shard(rank_case *c, int owner)
+{
+    int64_t count[RANKS], begin = 0, sent;
+    const int64_t all = cut_long(c, owner, count, &begin, &sent), own = count[rank_of(c)];
     const uint64_t before = lt_comm_bytes(c->comm);
-    lt_tensor *whole = NULL, *part = NULL;
-    lt_request *request;
-    int32_t *value = malloc((LONG + SHORT * RANKS) * sizeof *value);
+    int32_t *value = malloc((size_t)all * sizeof *value);
     if (!value)
         return case_fails(c, "no memory");
-    for (int64_t i = 0; i < count[me]; i++)
-        value[i] = (int32_t)(at[me] + i);
+    lt_tensor *whole = NULL, *part = NULL;
+    lt_request *request;
+    for (int64_t i = 0; i < own; i++)
+        value[i] = (int32_t)(begin + i);
     bool good =
-        make(c, &whole, LT_I32, LT_SHAPE(at[n]))
-        && (!count[me]
-            || (make(c, &part, LT_I32, LT_SHAPE(count[me]))
+        make(c, &whole, LT_I32, LT_SHAPE(all))
+        && (!own
+            || (make(c, &part, LT_I32, LT_SHAPE(own))
                 && case_ok(c, lt_tensor_write(part, value, lt_tensor_bytes(part)), "write")))
         && finish(c, lt_comm_allgather_begin(c->comm, part, whole, count, &request), &request)
         && counted(c, before, (uint64_t)sent * sizeof *value)
-        && case_ok(c, lt_tensor_read(whole, value, lt_tensor_bytes(whole)), "read");
-    for (int64_t i = 0; good && i < at[n]; i++)
-        good = value[i] == i
-               || case_fails(c, "rank %d of %d: i32 element %lld is %d", me, n, (long long)i,
-                             value[i]);
+        && case_ok(c, lt_tensor_read(whole, value, lt_tensor_bytes(whole)), "read")
+        && has_indices(c, value, all);
     lt_tensor_free(&whole);
     lt_tensor_free(&part);
     free(value);

@@ -205,49 +205,11 @@ static size_t chunk_byte_offset(const lt_collective *self, int rank)
     return (size_t)self->offset[rank] * lt_dtype_size(self->call.dtype);
 }
 
-/* Pieces of the second phase: as even as possible, whatever the shards of an all-gather are. */
-static size_t piece_byte_offset(const lt_collective *self, int rank)
-{
-    return (size_t)lt_call_piece_offset(&self->call, rank, self->endpoint->size)
-           * lt_dtype_size(self->call.dtype);
-}
-
-static size_t piece_bytes(const lt_collective *self, int rank)
-{
-    return piece_byte_offset(self, rank + 1) - piece_byte_offset(self, rank);
-}
-
-/* Returns the bytes of owner's shard that are in holder's piece, and their offset in the whole if there are any. */
-static size_t shard_bytes_in_piece(const lt_collective *self, int owner, int holder, size_t *offset)
-{
-    const size_t chunk = chunk_byte_offset(self, owner), piece = piece_byte_offset(self, holder),
-                 begin = chunk > piece ? chunk : piece,
-                 chunk_end = chunk + chunk_bytes(self, owner),
-                 piece_end = piece + piece_bytes(self, holder),
-                 end = chunk_end < piece_end ? chunk_end : piece_end;
-    *offset = begin;
-    return end > begin ? end - begin : 0;
-}
-
 static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
 {
     t->in = in;
     t->out = out;
     t->bytes = bytes;
-}
-
-/* Sets the buffers of the first phase of an all-gather in pieces. */
-static void set_shard_buffers(const lt_collective *self, lt_transfer *to, lt_transfer *from,
-                              int peer)
-{
-    const int me = self->endpoint->rank;
-    size_t at, bytes = shard_bytes_in_piece(self, me, peer, &at);
-    if (bytes)
-        set_buffers(to, (const char *)self->call.in + (at - chunk_byte_offset(self, me)), NULL,
-                    bytes);
-    bytes = shard_bytes_in_piece(self, peer, me, &at);
-    if (bytes)
-        set_buffers(from, NULL, (char *)self->call.out + at, bytes);
 }
 
 /* Returns the workspace for peer's term of this rank's chunk. */
@@ -281,7 +243,7 @@ static void set_first_phase_buffers(const lt_collective *self, lt_transfer *to, 
                     chunk_bytes(self, peer));
         set_buffers(from, NULL, term_buffer(self, peer), chunk_bytes(self, me));
     } else if (c->what == LT_COMM_ALLGATHER && c->tree) {
-        set_shard_buffers(self, to, from, peer);
+        lt_pieces_of_shards(self, peer, to, from);
     } else if (c->what == LT_COMM_ALLGATHER) {
         set_buffers(to, c->in, NULL, chunk_bytes(self, me));
         set_buffers(from, NULL, (char *)c->out + chunk_byte_offset(self, peer),
@@ -344,10 +306,10 @@ static void start_gather_phase(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         *to = (lt_transfer){.channel = make_channel(self, target, true), .headed = true};
         *from = (lt_transfer){.channel = make_channel(self, source, false), .headed = true};
-        set_buffers(to, out + piece_byte_offset(self, me), NULL,
-                    target == root ? 0 : piece_bytes(self, me));
-        set_buffers(from, NULL, out + piece_byte_offset(self, source),
-                    me == root ? 0 : piece_bytes(self, source));
+        set_buffers(to, out + lt_piece_byte_offset(self, me), NULL,
+                    target == root ? 0 : lt_piece_bytes(self, me));
+        set_buffers(from, NULL, out + lt_piece_byte_offset(self, source),
+                    me == root ? 0 : lt_piece_bytes(self, source));
     }
     self->pending = transfer_count(self);
 }

@@ -162,6 +162,12 @@ void lt_small_round(const lt_collective *self, int round, lt_transfer *to, lt_tr
 /* Computes the result of all blocks. */
 void lt_small_finish(lt_collective *self);
 
+/* pieces.c: offset and size of a rank's piece of the whole, in bytes. */
+size_t lt_piece_byte_offset(const lt_collective *self, int rank);
+size_t lt_piece_bytes(const lt_collective *self, int rank);
+/* Sets the buffers of an all-gather's first phase: this rank's shard in the peer's piece, the peer's in this rank's. */
+void lt_pieces_of_shards(const lt_collective *self, int peer, lt_transfer *to, lt_transfer *from);
+
 /* engine.c: returns the function of a sum that MPI adds, else NULL; divides the sum of a mean. */
 lt_link_sum_fn *lt_engine_sum_of(const lt_collective *self);
 void lt_engine_finish(const lt_collective *self);
