@@ -87,7 +87,7 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
         longest = fmax(longest, own);
     }
     const double even = all * per_node / ranks * to;
-    most = fmin(most, longest + even);
+    most = fmin(most, longest - all * per_node / ranks + even);
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 
