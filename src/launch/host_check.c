@@ -278,7 +278,7 @@ static void apply_check(const lt_launch *launch, int i, check *c, int *back)
     char why[LT_HOST_WHY] = "";
     const bool known = lt_host_report_parse(c->text, &r);
     if (!known)
-        snprintf(why, sizeof why, "%s", last_line(c->text));
+        snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, last_line(c->text));
     if (!known || !lt_host_report_permits(&r, c->from, c->to, why, sizeof why)) {
         if (!h->is_out)
             fprintf(launch->log, "launch| host %s is left out: %s\n", h->name, why);
