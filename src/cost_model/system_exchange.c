@@ -86,8 +86,8 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
         most = fmax(most, fmax(own * to, (all - own) * copies));
         longest = fmax(longest, own);
     }
-    const double even = all * per_node / ranks * to;
-    most = fmin(most, longest - all * per_node / ranks + even);
+    const double share = all * per_node / ranks, even = share * to;
+    most = fmin(most, longest - share + even);
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 

@@ -205,13 +205,6 @@ static size_t chunk_byte_offset(const lt_collective *self, int rank)
     return (size_t)self->offset[rank] * lt_dtype_size(self->call.dtype);
 }
 
-static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
-{
-    t->in = in;
-    t->out = out;
-    t->bytes = bytes;
-}
-
 /* Returns the workspace for peer's term of this rank's chunk. */
 static char *term_buffer(const lt_collective *self, int peer)
 {
@@ -229,6 +222,13 @@ static lt_channel make_channel(const lt_collective *self, int peer, bool sends)
         self->small && self->phase ? FIRST_ROUND_TAG + turn : 2 + 2 * turn + self->phase;
     return (lt_channel){
         .peer = peer, .sends = sends, .tag = lt_collective_is_message(self) ? 0 : tag};
+}
+
+static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
+{
+    t->in = in;
+    t->out = out;
+    t->bytes = bytes;
 }
 
 /* Sets the buffers of the first phase between this rank and peer. */
