@@ -12,7 +12,7 @@
 enum {
     LT_ATTENTION_PANEL = 64, /* columns of a packed panel */
     LT_ATTENTION_LANES = 16, /* columns of a vector of floats */
-    LT_ATTENTION_ROWS = 12   /* kernels read fewer than this many rows past the last */
+    LT_ATTENTION_ROWS = 16   /* kernels read fewer than this many rows past the last */
 };
 
 /* Packs rows of d features into every layout that is not NULL. Padding columns and words are 0. */
@@ -48,6 +48,48 @@ typedef struct lt_attention_product {
     lt_attention_bound bound;
     int64_t offset;
 } lt_attention_product;
+
+/* What the causal mask leaves of a product for some rows: columns, and words of the contraction. */
+typedef struct lt_attention_part {
+    int64_t cols, begin, end;
+} lt_attention_part;
+
+static inline int64_t lt_attention_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t lt_attention_clamp(int64_t low, int64_t x, int64_t high)
+{
+    return x < low ? low : lt_attention_min(x, high);
+}
+
+static inline int64_t lt_attention_round_up_to_lanes(int64_t count)
+{
+    return (count + LT_ATTENTION_LANES - 1) / LT_ATTENTION_LANES * LT_ATTENTION_LANES;
+}
+
+static inline lt_attention_part lt_attention_product_part(const lt_attention_product *p, int64_t r,
+                                                          int64_t rows)
+{
+    const int64_t seen =
+        lt_attention_clamp(0, r + rows + p->offset, INT64_MAX); /* keys seen by the last row */
+    lt_attention_part part = {p->cols, 0, p->depth};
+    if (p->bound == LT_ATTENTION_COLUMNS)
+        part.cols = lt_attention_min(p->cols, lt_attention_round_up_to_lanes(seen));
+    else if (p->bound == LT_ATTENTION_END)
+        part.end = lt_attention_min(p->depth, seen);
+    else if (p->bound == LT_ATTENTION_BEGIN)
+        part.begin = lt_attention_clamp(0, r - p->offset, p->depth);
+    if (p->pairs) {
+        part.begin /= 2;
+        part.end = (part.end + 1) / 2;
+    }
+    return part;
+}
+
+/* The product of pairs on AMX's tiles; the table of kernels has the others. */
+void lt_attention_product_amx(const lt_attention_product *in);
 
 /* Turns a tile's scores into weights exp(scale * score - top), where top is the row's running maximum; rescales sum
  * and y when top grows. sum: LT_ATTENTION_LANES partial sums per row; y: [rows][d padded], the output so far. */

@@ -17,10 +17,12 @@ static int64_t equal_part_size(int64_t count, int64_t most, int64_t step)
 lt_attention_job lt_attention_make_job(const lt_cpu *cpu, const lt_attention_config *config,
                                        const lt_view *q, const lt_view *k)
 {
-    enum { QUERIES = 72, KEYS = 256 }; /* most of a tile; measured: half and twice are 3 % slower */
+    /* Most of a tile; measured: half and twice are 3 % slower. Queries of a tile are a multiple of the product's rows. */
+    enum { QUERIES = 72, ROWS = 12, KEYS = 256, AMX_QUERIES = 128, AMX_ROWS = 16 };
     const bool pairs = q->dtype == LT_BF16 && cpu->kernels->pairs;
     const int64_t d = q->shape.dim[3], step = pairs ? 2 : 1;
     lt_attention_job j = {.kernels = cpu->kernels,
+                          .product = cpu->kernels->attention_product,
                           .pairs = pairs,
                           .causal = config->causal,
                           .dtype = q->dtype,
@@ -33,7 +35,13 @@ lt_attention_job lt_attention_make_job(const lt_cpu *cpu, const lt_attention_con
                           .words = (d + step - 1) / step,
                           .width = lt_cpu_round_up(d, LT_ATTENTION_LANES),
                           .scale = (float)config->scale};
-    j.tile = equal_part_size(j.queries, QUERIES, LT_ATTENTION_ROWS);
+    j.tile = equal_part_size(j.queries, QUERIES, ROWS);
+#if defined(__x86_64__)
+    if (pairs && cpu->isa == LT_ISA_AMX) {
+        j.product = lt_attention_product_amx;
+        j.tile = equal_part_size(j.queries, AMX_QUERIES, AMX_ROWS);
+    }
+#endif
     j.block = equal_part_size(j.keys, KEYS, LT_ATTENTION_PANEL);
     j.row = j.block + LT_ATTENTION_LANES; /* not a power of 2, which would map to few cache sets */
     j.value_depth = (j.keys + step - 1) / step;
@@ -100,7 +108,7 @@ void lt_attention_multiply(const lt_attention_job *j, const float *a, const floa
                                           .bound =
                                               lt_attention_causal_bound(j, LT_ATTENTION_COLUMNS),
                                           .offset = offset};
-    j->kernels->attention_product(&product);
+    j->product(&product);
 }
 
 /* Computes lse and 1 / sum per row. */
@@ -157,7 +165,7 @@ static void attend_key_block(const lt_attention_job *j, const work *w, int64_t r
                                          .add = key > 0,
                                          .bound = lt_attention_causal_bound(j, LT_ATTENTION_END),
                                          .offset = offset};
-    j->kernels->attention_product(&values);
+    j->product(&values);
 }
 
 /* Computes the output of queries first .. first+rows-1 of a head. */

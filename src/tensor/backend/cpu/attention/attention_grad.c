@@ -120,7 +120,7 @@ static void add_key_grads(const lt_attention_job *j, const position *p, const ti
                                           .add = true,
                                           .bound = lt_attention_causal_bound(j, LT_ATTENTION_BEGIN),
                                           .offset = t->offset};
-    j->kernels->attention_product(&product);
+    j->product(&product);
 }
 
 /* dq of the tile's queries = or += slopes times keys. */
@@ -142,7 +142,7 @@ static void add_query_grads(const call *c, const work *w, const position *p, con
         .add = t->first > 0,
         .bound = lt_attention_causal_bound(j, LT_ATTENTION_END),
         .offset = t->offset};
-    j->kernels->attention_product(&product);
+    j->product(&product);
 }
 
 static void add_tile_grads(const call *c, const work *w, const position *p, const tile *t)

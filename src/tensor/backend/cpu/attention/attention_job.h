@@ -11,6 +11,7 @@
 /* Sizes of a call. Work is split by these only, so that results do not depend on the number of threads. */
 typedef struct lt_attention_job {
     const lt_cpu_kernels *kernels;
+    void (*product)(const lt_attention_product *in);
     bool pairs; /* kernels multiply pairs of bf16 */
     bool causal;
     lt_dtype dtype;

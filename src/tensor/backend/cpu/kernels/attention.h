@@ -14,32 +14,17 @@ _Static_assert(PRODUCT_ROWS <= (int)LT_ATTENTION_ROWS && LT_ATTENTION_LANES == (
                    && LT_ATTENTION_PANEL % (PRODUCT_VECS * LANES) == 0,
                "as cpu/attention.h says");
 
-ALWAYS int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-ALWAYS int64_t clamp(int64_t low, int64_t x, int64_t high)
-{
-    return x < low ? low : min_of(x, high);
-}
-
-ALWAYS int64_t round_up_to_lanes(int64_t count)
-{
-    return (count + LANES - 1) / LANES * LANES;
-}
-
 /* Loads words first .. first+15 of a row of d elements; 0 past the end. */
 ALWAYS vec load_words(const void *row, int64_t first, int64_t d, bool pairs, lt_cpu_store store)
 {
     if (!pairs)
-        return load(row, first, (int)clamp(0, d - first, LANES), store);
+        return load(row, first, (int)lt_attention_clamp(0, d - first, LANES), store);
     const uint16_t *h = (const uint16_t *)row + 2 * first;
     vec v = {0};
     if (2 * first + 2 * LANES <= d)
         memcpy(&v, h, sizeof v);
     else
-        memcpy(&v, h, (size_t)clamp(0, d - 2 * first, 2 * LANES) * sizeof *h);
+        memcpy(&v, h, (size_t)lt_attention_clamp(0, d - 2 * first, 2 * LANES) * sizeof *h);
     return v;
 }
 
@@ -54,7 +39,7 @@ ALWAYS void prefetch_rows(const lt_attention_pack *p, int64_t first, int64_t cou
                           lt_cpu_store store)
 {
     enum { LINE = 64 };
-    const int64_t end = min_of(first + count, p->rows);
+    const int64_t end = lt_attention_min(first + count, p->rows);
     for (int64_t r = first; r < end; r++) {
         const char *row = row_address(p->x, r, p->step, store);
         for (int64_t at = 0; at < p->d * (store == LT_STORE_BF16 ? 2 : 4); at += LINE)
@@ -104,7 +89,7 @@ ALWAYS vec interleave_bf16_rows(half first, half second)
 
 ALWAYS half load_half(const void *row, int64_t c, int64_t d)
 {
-    const int n = (int)clamp(0, d - c, LANES);
+    const int n = (int)lt_attention_clamp(0, d - c, LANES);
     const uint16_t *h = (const uint16_t *)row + c;
     if (n == LANES)
         return *(const loose_half *)h;
@@ -126,7 +111,7 @@ ALWAYS void pack_feature_panels(const lt_attention_pack *p, bool pairs, lt_cpu_s
                 v = interleave_bf16_rows(load_half(row, c, p->d),
                                          r + 1 < p->rows ? second : (half){0});
             } else {
-                v = load(row, c, (int)min_of(p->d - c, LANES), store);
+                v = load(row, c, (int)lt_attention_min(p->d - c, LANES), store);
             }
             *(loose_vec *)(to + c / LT_ATTENTION_PANEL * p->feature_panel_step
                            + c % LT_ATTENTION_PANEL) = v;
@@ -211,28 +196,6 @@ ALWAYS void product_row_of_tiles(const lt_attention_product *p, const float *a, 
 #undef TILE
 }
 
-/* Part of a product that the causal mask leaves for some rows: its columns, and the contraction's range in words. */
-typedef struct product_part {
-    int64_t cols, begin, end;
-} product_part;
-
-ALWAYS product_part causal_product_bounds(const lt_attention_product *p, int64_t r, int64_t rows)
-{
-    const int64_t seen = clamp(0, r + rows + p->offset, INT64_MAX); /* keys seen by the last row */
-    product_part part = {p->cols, 0, p->depth};
-    if (p->bound == LT_ATTENTION_COLUMNS)
-        part.cols = min_of(p->cols, round_up_to_lanes(seen));
-    else if (p->bound == LT_ATTENTION_END)
-        part.end = min_of(p->depth, seen);
-    else if (p->bound == LT_ATTENTION_BEGIN)
-        part.begin = clamp(0, r - p->offset, p->depth);
-    if (p->pairs) {
-        part.begin /= 2;
-        part.end = (part.end + 1) / 2;
-    }
-    return part;
-}
-
 /* Panels of b take half the L1 cache and are reused by all rows. */
 static void attention_product(const lt_attention_product *p)
 {
@@ -241,18 +204,18 @@ static void attention_product(const lt_attention_product *p)
     for (int64_t k = 0; k < depth; k += DEPTH)
         for (int64_t c = 0; c < p->cols; c += COLS)
             for (int64_t r = 0; r < p->rows; r += PRODUCT_ROWS) {
-                const int rows = (int)min_of(p->rows - r, PRODUCT_ROWS);
-                const product_part part = causal_product_bounds(p, r, rows);
-                const int64_t begin = clamp(k, part.begin, k + DEPTH);
-                const int64_t words = min_of(part.end, k + DEPTH) - begin;
+                const int rows = (int)lt_attention_min(p->rows - r, PRODUCT_ROWS);
+                const lt_attention_part part = lt_attention_product_part(p, r, rows);
+                const int64_t begin = lt_attention_clamp(k, part.begin, k + DEPTH);
+                const int64_t words = lt_attention_min(part.end, k + DEPTH) - begin;
                 const bool add = p->add || k > 0;
                 if (c >= part.cols || (add && words <= 0))
                     continue;
                 const float *b = p->b + c / LT_ATTENTION_PANEL * p->b_panel
                                  + begin * LT_ATTENTION_PANEL + c % LT_ATTENTION_PANEL;
-                product_row_of_tiles(p, p->a + r * p->a_row + begin * p->a_step, b, words,
-                                     p->c + r * p->c_row + c, rows,
-                                     (int)min_of((part.cols - c) / LANES, PRODUCT_VECS), add);
+                product_row_of_tiles(
+                    p, p->a + r * p->a_row + begin * p->a_step, b, words, p->c + r * p->c_row + c,
+                    rows, (int)lt_attention_min((part.cols - c) / LANES, PRODUCT_VECS), add);
             }
 }
 
@@ -264,18 +227,20 @@ typedef struct row_part {
 
 ALWAYS row_part causal_row_bounds(bool causal, int64_t r, int64_t offset, int64_t cols)
 {
-    const int64_t most = round_up_to_lanes(cols);
+    const int64_t most = lt_attention_round_up_to_lanes(cols);
     if (!causal)
         return (row_part){cols, most};
     const int64_t seen = r + offset + 1;
-    return (row_part){clamp(0, seen, cols),
-                      clamp(0, round_up_to_lanes(seen + LT_ATTENTION_ROWS), most)};
+    return (row_part){
+        lt_attention_clamp(0, seen, cols),
+        lt_attention_clamp(0, lt_attention_round_up_to_lanes(seen + LT_ATTENTION_ROWS), most)};
 }
 
 /* Clears the elements of c .. c+15 of a row from `seen` on. */
 ALWAYS vec mask_unseen(vec v, int64_t c, int64_t seen)
 {
-    return c + LANES <= seen ? v : keep_lanes((1U << clamp(0, seen - c, LANES)) - 1, v);
+    return c + LANES <= seen ? v
+                             : keep_lanes((1U << lt_attention_clamp(0, seen - c, LANES)) - 1, v);
 }
 
 /* Returns the largest score, so that no weight overflows; ignores NaN. */
@@ -288,7 +253,7 @@ ALWAYS float row_max(const float *score, int64_t seen)
         for (int i = 0; i < 2; i++)
             top[i] = larger(*(const loose_vec *)(score + c + (int64_t)i * LANES), top[i]);
     for (; c < seen; c += LANES) {
-        const int n = (int)min_of(seen - c, LANES);
+        const int n = (int)lt_attention_min(seen - c, LANES);
         vec v = load(score, c, n, LT_STORE_F32);
         top[0] = larger(n == LANES ? v : choose(first_lanes(n), v, lowest), top[0]);
     }
@@ -338,7 +303,7 @@ ALWAYS void compute_row_weights(const lt_attention_weights *w, int64_t r, bool p
         }
         save(w->sum, r * LANES, registers_to_vec(&sum), LANES, LT_STORE_F32);
     }
-    for (int64_t c = round_up_to_lanes(part.seen); c < part.read; c += LANES)
+    for (int64_t c = lt_attention_round_up_to_lanes(part.seen); c < part.read; c += LANES)
         save(pairs ? (void *)weight : score, c, (vec){0}, LANES,
              pairs ? LT_STORE_BF16 : LT_STORE_F32);
 }
@@ -449,7 +414,7 @@ ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
 ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r += LANES) {
-        const int64_t rows = min_of(p->rows - r, LANES);
+        const int64_t rows = lt_attention_min(p->rows - r, LANES);
         vec sum[LANES];
         for (int l = 0; l < LANES; l++) {
             registers one = zero_registers();
@@ -506,5 +471,5 @@ ALWAYS void attention_mix_any(const lt_attention_rows *p, lt_cpu_store store)
     for (; c + MOST * LANES <= p->d; c += MOST * LANES)
         sum_weighted_rows(p, c, MOST, LANES, store);
     for (; c < p->d; c += LANES)
-        sum_weighted_rows(p, c, 1, (int)min_of(p->d - c, LANES), store);
+        sum_weighted_rows(p, c, 1, (int)lt_attention_min(p->d - c, LANES), store);
 }
