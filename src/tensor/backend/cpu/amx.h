@@ -14,9 +14,9 @@ typedef struct lt_amx_config {
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } lt_amx_config;
-_Static_assert(sizeof(lt_amx_config) == 64, "what LDTILECFG reads");
+_Static_assert(sizeof(lt_amx_config) == 64, "the size of the operand of LDTILECFG");
 
-/* Makes the compiler write memory before the instructions that follow: GCC 12 does not know what tile loads read. */
+/* Makes the compiler write memory before the instructions that follow: GCC 12 does not know that tile loads read it. */
 static inline void lt_amx_publish(const void *memory)
 {
     __asm__ volatile("" : : "r"(memory) : "memory");

@@ -49,7 +49,7 @@ typedef struct lt_attention_product {
     int64_t offset;
 } lt_attention_product;
 
-/* What the causal mask leaves of a product for some rows: columns, and words of the contraction. */
+/* Part of a product left by the causal mask for some rows: columns, and words of the contraction. */
 typedef struct lt_attention_part {
     int64_t cols, begin, end;
 } lt_attention_part;

@@ -1,6 +1,6 @@
 /* Attention's product of pairs of bf16 on AMX's tiles of 16 rows of 16 words. A packed panel of b is the layout of a
  * right tile. Of a, tiles are read in place where they are whole and contiguous, else copied: the edges, and those that
- * are stored by columns. Four tiles of sums, two below each other by two, so that each loaded tile is used twice. */
+ * are stored by columns. Four tiles of sums, two by two, so that each loaded tile is used twice. */
 
 #include "tensor/backend/cpu/amx.h"
 #include "tensor/backend/cpu/attention.h"
@@ -27,18 +27,18 @@ typedef struct operand {
     int64_t stride; /* bytes between rows */
 } operand;
 
-/* Returns what the mask leaves of the tiles of rows r .. r+15. */
+/* Returns the part of the product left by the mask for rows r .. r+15. */
 static lt_attention_part tile_row_part(const lt_attention_product *p, int64_t r)
 {
     return lt_attention_product_part(p, r, lt_attention_min(p->rows - r, SIDE));
 }
 
-/* Copies the tile of rows r .. r+15 and words k .. k+15 of a; what lies outside of rows, begin or end is 0. */
+/* Copies the tile of rows r .. r+15 and words k .. k+15 of a; elements outside of the rows or the part are 0. */
 static void copy_left(const lt_attention_product *p, int64_t r, int64_t k,
-                      const lt_attention_part *of, float *to)
+                      const lt_attention_part *part, float *to)
 {
     __m512i row[SIDE];
-    const __mmask16 words = first_lanes(of->end - k) & (__mmask16)~first_lanes(of->begin - k);
+    const __mmask16 words = first_lanes(part->end - k) & (__mmask16)~first_lanes(part->begin - k);
     const __mmask16 rows = first_lanes(p->rows - r);
     const bool by_rows = p->a_step == 1;
     for (int i = 0; i < SIDE; i++) {
@@ -55,17 +55,17 @@ static void copy_left(const lt_attention_product *p, int64_t r, int64_t k,
 }
 
 static operand left_operand(const lt_attention_product *p, int64_t r, int64_t k,
-                            const lt_attention_part *of, float *copy)
+                            const lt_attention_part *part, float *copy)
 {
-    if (p->a_step == 1 && r + SIDE <= p->rows && of->begin <= k && k + SIDE <= of->end)
+    if (p->a_step == 1 && r + SIDE <= p->rows && part->begin <= k && k + SIDE <= part->end)
         return (operand){p->a + r * p->a_row + k, p->a_row * WORD};
-    copy_left(p, r, k, of, copy);
+    copy_left(p, r, k, part, copy);
     return (operand){copy, SIDE * WORD};
 }
 
 /* Columns of a panel and a range of the contraction's words. */
 typedef struct panel {
-    const float *b; /* of the first word */
+    const float *b; /* at the first word */
     int64_t first, last, cols;
     int64_t tail_end; /* end of the words in the tail; 0: none yet */
     float *tail;      /* [16][64]: b's last tile, 0 after its end, where b is unset */
@@ -93,8 +93,8 @@ typedef struct factors {
     int count;
 } factors;
 
-/* c = or += the products. below, beside: with a second row of tiles, or a second column. */
-static void multiply_tiles(const factors *f, float *c, int64_t c_row, bool below, bool beside,
+/* c = or += the products. below, right: with a second row of tiles, a second column. */
+static void multiply_tiles(const factors *f, float *c, int64_t c_row, bool below, bool right,
                            bool add)
 {
     const size_t stride = (size_t)c_row * WORD;
@@ -105,34 +105,34 @@ static void multiply_tiles(const factors *f, float *c, int64_t c_row, bool below
     _tile_zero(3);
     if (add) {
         _tile_loadd(0, c, stride);
-        if (beside)
+        if (right)
             _tile_loadd(1, c + SIDE, stride);
         if (below)
             _tile_loadd(2, lower, stride);
-        if (below && beside)
+        if (below && right)
             _tile_loadd(3, lower + SIDE, stride);
     }
     for (int i = 0; i < f->count; i++) {
         _tile_loadd(4, f->left[0][i].at, (size_t)f->left[0][i].stride);
         _tile_loadd(6, f->right[i], PANEL_ROW);
         _tile_dpbf16ps(0, 4, 6);
-        if (beside) {
+        if (right) {
             _tile_loadd(7, f->right[i] + SIDE, PANEL_ROW);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (below) {
             _tile_loadd(5, f->left[1][i].at, (size_t)f->left[1][i].stride);
             _tile_dpbf16ps(2, 5, 6);
-            if (beside)
+            if (right)
                 _tile_dpbf16ps(3, 5, 7);
         }
     }
     _tile_stored(0, c, stride);
-    if (beside)
+    if (right)
         _tile_stored(1, c + SIDE, stride);
     if (below)
         _tile_stored(2, lower, stride);
-    if (below && beside)
+    if (below && right)
         _tile_stored(3, lower + SIDE, stride);
 }
 
@@ -141,10 +141,10 @@ static void multiply_columns(const lt_attention_product *p, const factors *f, in
                              int64_t cols, bool add)
 {
     const int64_t rows = lt_attention_min(p->rows - r, GROUP);
-    const bool below = rows > SIDE, beside = cols > SIDE;
+    const bool below = rows > SIDE, right = cols > SIDE;
     float *to = p->c + r * p->c_row + c;
     if (rows % SIDE == 0) {
-        multiply_tiles(f, to, p->c_row, below, beside, add);
+        multiply_tiles(f, to, p->c_row, below, right, add);
         return;
     }
     float copy[GROUP * GROUP] = {0};
@@ -152,7 +152,7 @@ static void multiply_columns(const lt_attention_product *p, const factors *f, in
     for (int64_t i = 0; i < (add ? rows : 0); i++)
         memcpy(copy + i * GROUP, to + i * p->c_row, bytes);
     lt_amx_publish(copy);
-    multiply_tiles(f, copy, GROUP, below, beside, add);
+    multiply_tiles(f, copy, GROUP, below, right, add);
     for (int64_t i = 0; i < rows; i++)
         memcpy(to + i * p->c_row, copy + i * GROUP, bytes);
 }
