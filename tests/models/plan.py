@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from rows import MPI, Skip, run_rows  # noqa: E402
-from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
+from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, fails, needs_plain_memory, run  # noqa: E402
 
 MPIRUN = sys.argv[2]
 REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "report")
@@ -180,14 +180,8 @@ def a_global_batch_is_kept(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--global-batch", "5", says="--global-batch 5: the ranks have 16 together")
 
 
-def needs_plain_memory():
-    if "LATHER_SANITIZED" in os.environ:
-        raise Skip("sanitizers take memory and time")
-
-
 def weights_and_optimizers_take_the_memory_that_was_predicted(cwd):
     """SGD's momentum and AdamW's two moments."""
-    needs_plain_memory()
     from plan_memory import memory, must_fail  # it imports this file
     words, overhead = [*DATA, "--hidden", "8192", "--batch-size", "8"], 44 << 20  # no convolutions
     said, real = memory(cwd, *words, batches=(8,), optims=["sgd", "adamw"], overhead=overhead)

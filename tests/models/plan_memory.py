@@ -3,7 +3,7 @@ import os
 import subprocess
 
 from plan import plan
-from trainer import OK, PROGRAM
+from trainer import OK, PROGRAM, needs_plain_memory
 
 OVERHEAD = 100 << 20  # bytes of a process that a plan does not count: program, libraries and their kernels, the loader's batches (docs/guides/plan.md)
 OF_STEP = 0.2  # tolerance, relative to the difference of two batches or optimizers: workspace of kernels, which no plan counts, grows with the batch too (161 MiB of tensors, 181 to 185 of the process)
@@ -30,6 +30,7 @@ def is_near_peak(said, real, overhead=OVERHEAD):
 
 def memory(cwd, *words, batches, optims, overhead=OVERHEAD):
     """Returns predicted and measured bytes."""
+    needs_plain_memory()
     found = plan(cwd, *words, "--goal", "deadline=1d", "--max-steps", "2", "--ranks", "1", "--vary", "batch-size=" + ",".join(map(str, batches)), "--vary", "optim=" + ",".join(optims),
                  "--profile-seconds", "0.02", profile_file="own.json")
     said = {(c["optim"], c["batch_size"]): c["memory_bytes"] for c in found["candidates"]}

@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from trainer import (ERROR, INTERRUPTED, NAME, NOISE, OK, PROGRAM, SMALL, SOURCE, TIMEOUT, TOOLS, USAGE, checkpoint, comparable, digest,
-                     epochs_of, fails, finish, folders, full, has_step, metadata_of, read_safetensors, run, run_rows, same, start, steps_of, wait_for,
+                     epochs_of, fails, finish, folders, full, has_step, metadata_of, needs_plain_memory, read_safetensors, run, run_rows, same, start, steps_of, wait_for,
                      write_image)
 
 
@@ -126,6 +126,7 @@ def peak(cwd, *flags):
 
 
 def the_memory_estimate_is_within_a_factor_of_two(cwd):
+    needs_plain_memory()
     for amp in ("off", "bf16"):
         small, said_small = peak(cwd, "--batch-size", "4", "--amp", amp)
         large, said_large = peak(cwd, "--batch-size", "128", "--amp", amp)

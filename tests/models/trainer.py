@@ -17,7 +17,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "..", "..")
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from rows import MPI, SKIPPED, Skip, full, run_rows  # noqa: E402,F401
+from rows import MPI, PATIENCE, SKIPPED, Skip, full, needs_plain_memory, run_rows  # noqa: E402,F401
 
 PROGRAM = os.path.abspath(sys.argv[1])
 NAME = os.path.basename(PROGRAM)
@@ -29,7 +29,7 @@ MODEL = MODELS.get(NAME, ["--arch", "resnet10", "--width", "4"])
 SMALL = [*MODEL, "--batch-size", "4", "--threads", "1", "--workers", "1",
          "--progress", "off", "--deterministic"]
 NOISE = ["--data", "synthetic:48:16:3"]
-TIMEOUT = 240
+TIMEOUT = 240 * PATIENCE
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
 
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 
 SKIPPED = 77
+PATIENCE = float(os.environ.get("LATHER_TEST_PATIENCE", "1"))  # factor of time limits: sanitizers and emulators make programs several times as slow
 # Environment of an mpirun that a test starts: as root, more ranks than processors, none bound to one that another test's ranks use too; where a rank has
 # failed the others are ended at once, not after two seconds; messages by memory, without a search for network cards.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -64,6 +65,12 @@ def full(row):
 
 class Skip(Exception):
     """Raised by a row that cannot run here, with the reason."""
+
+
+def needs_plain_memory():
+    """Skips a row that measures the memory of processes, where other memory is added."""
+    if {"LATHER_SANITIZED", "QEMU_LD_PREFIX"} & set(os.environ):
+        raise Skip("sanitizers and emulators take memory and time")
 
 
 def core_seconds():

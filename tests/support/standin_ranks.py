@@ -8,7 +8,7 @@ import time
 
 import rows
 
-TIMEOUT = 100 * float(os.environ.get("LATHER_TEST_PATIENCE", "1"))  # sanitizers make programs several times as slow
+TIMEOUT = 100 * rows.PATIENCE
 ENV = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1", OMPI_MCA_btl_vader_single_copy_mechanism="none",
            OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
            OMPI_MCA_hwloc_base_binding_policy="none", OMPI_MCA_btl_base_warn_component_unused="0",
