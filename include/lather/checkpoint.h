@@ -131,11 +131,11 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_newest(const char *folder, char *pa
  *  Errors: LT_E_IO, LT_E_FORMAT (damaged; names the file). */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_verify(const char *path, lt_checkpoint_state *state);
 
-/** Verifies and loads. Errors: as lt_checkpoint_verify(); LT_E_SHAPE (another architecture or class count: names
- *  the tensor and both shapes), and then nothing was changed; LT_E_FORMAT (missing or unknown state, blocks of
- *  other settings). Collective: all ranks read the folder, each the state that it owns. Logs if machine, threads
- *  or ranks differ, and if reducer state is missing, unknown, or from another number of nodes; in the last case it
- *  is redistributed equally. */
+/** Verifies and loads. state: on entry the threads and ranks of this run (0: not compared), and reproducible. Errors:
+ *  as lt_checkpoint_verify(); LT_E_SHAPE (another architecture or class count: names the tensor and both shapes), and
+ *  then nothing was changed; LT_E_FORMAT (missing or unknown state, blocks of other settings). Collective: all ranks
+ *  read the folder, each the state that it owns. Logs if machine, threads or ranks differ, and if reducer state is
+ *  missing, unknown, or from another number of nodes; in the last case it is redistributed equally. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
                                                   const lt_checkpoint_contents *parts,
                                                   lt_checkpoint_state *state);

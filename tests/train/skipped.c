@@ -268,7 +268,7 @@ typedef struct trial {
 static void poison(const rank *r, const char *output)
 {
     char path[TEMP_PATH];
-    lt_checkpoint_state state;
+    lt_checkpoint_state state = {.reproducible = false};
     const lt_checkpoint_contents parts = {.params = &r->params, .optim = r->optim};
     const double infinite = HUGE_VAL;
     assert_ok(lt_checkpoint_newest(output, path, sizeof path));
