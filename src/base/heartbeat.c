@@ -90,7 +90,7 @@ void lt_heartbeat_close(lt_heartbeat **beat_)
 
 static void watch_process(pid_t process, int pidfd, int rank, double interval)
 {
-    const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN); /* outlives the watched process, which may shut down slowly */
     while (!lt_os_process_wait(pidfd, process, interval))

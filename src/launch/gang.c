@@ -8,6 +8,7 @@
 #include "lather/ext/fail.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 lt_status lt_launch_compute_gang_size(const lt_launch_node_config *config, int slots, int *ranks,
                                       int64_t *grad_accum)
@@ -43,4 +44,12 @@ lt_status lt_launch_fit_gang(const lt_launch *launch, lt_task *task, int limit)
                        lt_launch_hosts_describe_lost(launch->hosts, lost, sizeof lost));
     return lt_launch_compute_gang_size(c, slots < limit ? slots : limit, &task->count,
                                        &task->grad_accum);
+}
+
+const char *lt_launch_find_flag(const lt_launch_handle *group, const char *flag)
+{
+    const char *text[] = {group->config.command, group->config.arguments}, *at = NULL;
+    for (int i = 0; i < 2 && !at; i++)
+        at = text[i] ? strstr(text[i], flag) : NULL;
+    return at ? at + strlen(flag) : NULL;
 }

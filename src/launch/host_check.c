@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "base/machine.h"
 #include "base/os.h"
+#include "base/plugins/elf.h"
 #include "base/socket.h"
+#include "launch/host_link.h"
 #include "launch/spawn.h"
 
 #include "lather/device.h"
@@ -18,12 +20,14 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-static const double check_seconds = 5, link_seconds = 3, most_clock_seconds = 2;
+static const double check_seconds = 5, connect_seconds = 3, most_clock_seconds = 2;
+static const double links_seconds = 5, link_seconds = 0.25; /* limits for all links and for one */
 static const double least_bytes = 256.0 * (1 << 20), gib = 1 << 30;
 
 static double seconds_since_1970(void)
@@ -44,7 +48,7 @@ static const char *kernels(void)
 
 /* --- On the host --- */
 
-enum { FLAG = 1, FILES, FOLDER, MARK, ADDRESS, PORT, WORDS };
+enum { FLAG = 1, FILES, FOLDER, MARK, ADDRESS, PORT, SHARED, WORDS };
 
 static lt_status check_folder(const char *path)
 {
@@ -58,8 +62,8 @@ static lt_status check_folder(const char *path)
     return LT_OK;
 }
 
-/* Connects to the launcher, whose kernel accepts. */
-static lt_status check_link(const char *address, const char *port)
+/* Connects to the launcher, whose kernel accepts; *out is the caller's. */
+static lt_status check_link(const char *address, const char *port, int *out)
 {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
     struct addrinfo *to = NULL;
@@ -69,40 +73,49 @@ static lt_status check_link(const char *address, const char *port)
     int fd = lt_os_socket(to->ai_family, false);
     if (fd < 0 || (connect(fd, to->ai_addr, to->ai_addrlen) && errno != EINPROGRESS))
         error = errno;
-    else if (!lt_socket_wait(fd, POLLOUT, lt_clock_seconds() + link_seconds))
+    else if (!lt_socket_wait(fd, POLLOUT, lt_clock_seconds() + connect_seconds))
         error = ETIMEDOUT;
     else
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error});
-    lt_socket_close(&fd);
+    if (error)
+        lt_socket_close(&fd);
+    *out = fd;
     freeaddrinfo(to);
     return error ? lt_fail(LT_E_COMM, "cannot connect to the launcher at %s: %s", address,
                            strerror(error))
                  : LT_OK;
 }
 
-static lt_status check_this_host(char *const *argv, struct statvfs *disk)
+static lt_status check_this_host(char *const *argv, struct statvfs *disk, int *link)
 {
     if (chdir(argv[FOLDER]) || statvfs(".", disk))
         return lt_fail(LT_E_IO, "%s: %s", argv[FOLDER], strerror(errno));
     if (access(".", W_OK))
         return lt_fail(LT_E_IO, "%s cannot be written: %s", argv[FOLDER], strerror(errno));
     LT_TRY(check_folder(argv[FILES]));
-    return *argv[PORT] == '0' ? LT_OK : check_link(argv[ADDRESS], argv[PORT]);
+    return *argv[PORT] == '0' ? LT_OK : check_link(argv[ADDRESS], argv[PORT], link);
 }
 
 int lt_launch_host_check_main(int argc, char *const *argv)
 {
     struct statvfs disk = {0};
+    char build[LT_BUILD_ID_TEXT];
+    int link = -1;
     if (argc != WORDS)
         return 2;
     const int ended = *argv[MARK] ? lt_os_kill_marked(LT_TASK_MARK, argv[MARK]) : 0;
-    if (check_this_host(argv, &disk)) {
+    if (check_this_host(argv, &disk, &link)) {
         printf("%s\n", lt_error_message());
         return 1;
     }
-    printf("lather-host %.3f %.0f %.0f %d %s %s\n", seconds_since_1970(),
+    lt_elf_build_id(build);
+    printf("lather-host %.3f %.0f %.0f %d %d %s %s %s\n", seconds_since_1970(),
            (double)disk.f_bavail * (double)disk.f_frsize, lt_machine_available_bytes(), ended,
-           lt_version(), kernels());
+           !access(argv[SHARED], F_OK), lt_version(), *build ? build : "unknown", kernels());
+    fflush(stdout);
+    if (link >= 0)
+        lt_host_link_serve(link, check_seconds + links_seconds);
+    lt_socket_close(&link);
     return 0;
 }
 
@@ -114,9 +127,10 @@ bool lt_host_report_parse(const char *text, lt_host_report *out)
     *out = (lt_host_report){0};
     /* NOLINTBEGIN(cert-err34-c): the library writes these numbers */
     return at
-           && sscanf(at, "lather-host %lf %lf %lf %d %31s %127[^\n]", &out->time, &out->disk,
-                     &out->memory, &out->ended, out->version, out->kernels)
-                  == 6;
+           && sscanf(at, "lather-host %lf %lf %lf %d %d %31s %31s %127[^\n]", &out->time,
+                     &out->disk, &out->memory, &out->ended, &out->shares, out->version, out->build,
+                     out->kernels)
+                  == 8;
     /* NOLINTEND(cert-err34-c) */
 }
 
@@ -145,9 +159,21 @@ typedef struct check {
     pid_t pid;
     int output, listener; /* -1: closed */
     double from, to;      /* seconds since 1970 */
+    bool passed;
+    char why[LT_HOST_WHY]; /* reason if it has not passed; "": left out too often */
+    lt_host_report report;
+    lt_host_link link;
     size_t bytes;
     char text[4096];
 } check;
+
+struct lt_host_checks {
+    const lt_launch *launch;
+    check *check;                     /* [hosts] */
+    struct pollfd *fd;                /* [hosts] */
+    double end;                       /* lt_clock_seconds() at which what still runs is ended */
+    char shared[LT_LAUNCH_PATH + 32]; /* a file in the run folder's file system */
+};
 
 /* Listens at the address from which the host is reached, for one connection. Errors: LT_E_COMM (no route). */
 static lt_status listen_for(const lt_launch_host *h, check *c, char *address, int *port)
@@ -183,9 +209,10 @@ static const char *agent(void)
     return text && *text ? text : "ssh -x -o BatchMode=yes";
 }
 
-static lt_status start_check(const lt_launch *launch, const lt_launch_host *h, const char *mark,
+static lt_status start_check(const lt_host_checks *all, const lt_launch_host *h, const char *mark,
                              check *c)
 {
+    const lt_launch *launch = all->launch;
     char folder[LT_LAUNCH_PATH], address[NI_MAXHOST] = "-";
     char **argv = NULL;
     int ends[2], port = 0;
@@ -198,8 +225,8 @@ static lt_status start_check(const lt_launch *launch, const lt_launch_host *h, c
     }
     const char *shell = agent();
     const char *program = launch->config->program ? launch->config->program : "lather";
-    char *command = lt_format("'%s' node --check '%s' '%s' '%s' %s %d", program,
-                              launch->place.files, folder, mark, address, port);
+    char *command = lt_format("'%s' node --check '%s' '%s' '%s' %s %d '%s'", program,
+                              launch->place.files, folder, mark, address, port, all->shared);
     char *text = !command      ? NULL
                  : h->is_local ? lt_strdup(command)
                                : lt_format("%.*s %s \"%s\"", (int)strcspn(shell, ":"), shell,
@@ -222,6 +249,13 @@ static lt_status start_check(const lt_launch *launch, const lt_launch_host *h, c
     return st;
 }
 
+/* Returns true if the line of a report is complete; the host then waits for the measurement of its link. */
+static bool has_reported(const check *c)
+{
+    const char *at = strstr(c->text, "lather-host ");
+    return at && strchr(at, '\n');
+}
+
 static void read_check(check *c)
 {
     const ssize_t got = read(c->output, c->text + c->bytes, sizeof c->text - 1 - c->bytes);
@@ -231,103 +265,236 @@ static void read_check(check *c)
         lt_socket_close(&c->output);
 }
 
-/* Reads all output until the time is up, then ends what still runs. */
-static void wait_for_checks(check *c, struct pollfd *fds, int count)
+/* Creates a file in the folder of a gang's --output, or in the last folder above it that exists: a host that does not see it
+ * has another file system there. */
+static void make_shared_file(const lt_launch *launch, char *out, size_t size)
 {
-    const double end = lt_clock_seconds() + check_seconds;
-    for (int open = count; open && lt_clock_seconds() < end;) {
-        open = 0;
-        for (int i = 0; i < count; i++) {
-            fds[i] = (struct pollfd){.fd = c[i].output, .events = POLLIN};
-            open += c[i].output >= 0;
-        }
-        if (open && lt_os_poll(fds, (size_t)count, fmax(end - lt_clock_seconds(), 0), NULL) > 0)
-            for (int i = 0; i < count; i++)
-                if (fds[i].revents)
-                    read_check(&c[i]);
+    char folder[LT_LAUNCH_PATH] = "", *end = folder;
+    int fd;
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
+        const char *at = lt_launch_find_flag(h, "--output");
+        at = at ? at + strspn(at, " =\t\n'\"") : "";
+        if (*at && !*folder) /* up to a placeholder */
+            end =
+                folder + snprintf(folder, sizeof folder, "%.*s", (int)strcspn(at, " \t\n'\"$"), at);
     }
-    for (int i = 0; i < count; i++) {
-        if (c[i].output >= 0 && !c[i].bytes)
-            snprintf(c[i].text, sizeof c[i].text, "no reply within %g s", check_seconds);
-        if (c[i].pid > 0) {
-            kill(-c[i].pid, SIGKILL);
-            while (waitpid(c[i].pid, NULL, 0) < 0 && errno == EINTR) {
+    do {
+        *end = 0;
+        snprintf(out, size, "%s/.lather-check-XXXXXX", *folder ? folder : ".");
+        fd = mkstemp(out);
+        end = strrchr(folder, '/') ? strrchr(folder, '/') : folder;
+    } while (fd < 0 && *folder);
+    if (fd >= 0)
+        close(fd);
+    else
+        snprintf(out, size, "./"); /* cannot be compared */
+}
+
+void lt_host_checks_free(lt_host_checks **checks)
+{
+    lt_host_checks *all = *checks;
+    *checks = NULL;
+    for (int i = 0; all && all->fd && i < all->launch->hosts->count; i++) {
+        check *c = &all->check[i];
+        if (c->pid > 0) {
+            kill(-c->pid, SIGKILL);
+            while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
             }
         }
-        lt_socket_close(&c[i].output);
-        lt_socket_close(&c[i].listener);
+        lt_socket_close(&c->output);
+        lt_socket_close(&c->listener);
     }
+    if (all) {
+        unlink(all->shared);
+        lt_free(all->check);
+        lt_free(all->fd);
+    }
+    lt_free(all);
+}
+
+lt_status lt_host_checks_start(lt_host_checks **out, const lt_launch *launch, const lt_task *task,
+                               bool left_out)
+{
+    const int count = launch->hosts->count;
+    char mark[LT_LAUNCH_NAME * 2] = "";
+    lt_host_checks *all = NULL;
+    if (task)
+        lt_task_mark(launch, task, mark, sizeof mark);
+    LT_TRY(LT_ALLOC(&all, 1));
+    *all = (lt_host_checks){.launch = launch, .end = lt_clock_seconds() + check_seconds};
+    snprintf(all->shared, sizeof all->shared, "./"); /* all hosts have it */
+    if (!left_out)
+        make_shared_file(launch, all->shared, sizeof all->shared);
+    lt_status st = LT_ALLOC(&all->check, count);
+    if (!st)
+        st = LT_ALLOC(&all->fd, count);
+    for (int i = 0; !st && i < count; i++)
+        all->check[i].output = all->check[i].listener = -1;
+    for (int i = 0; !st && i < count; i++)
+        if (!left_out || launch->hosts->host[i].is_out)
+            st = start_check(all, &launch->hosts->host[i], mark, &all->check[i]);
+    if (st)
+        lt_host_checks_free(&all);
+    *out = all;
+    return st;
 }
 
 /* Returns the last line that is not empty; cuts the text there. */
-static const char *last_line(char *text)
+static const char *last_line(check *c)
 {
-    size_t bytes = strlen(text);
-    while (bytes && strchr("\r\n ", text[bytes - 1]))
-        text[--bytes] = 0;
-    const char *line = strrchr(text, '\n');
-    return line ? line + 1 : bytes ? text : "the check ended without output";
+    while (c->bytes && strchr("\r\n ", c->text[c->bytes - 1]))
+        c->text[--c->bytes] = 0;
+    const char *line = strrchr(c->text, '\n');
+    if (!c->bytes)
+        return c->output < 0 ? "the check ended without output" : "no reply within 5 s";
+    return line ? line + 1 : c->text;
+}
+
+static void decide(check *c, const lt_launch_host *h)
+{
+    enum { MOST_LOSSES = 3 };
+    if (!lt_host_report_parse(c->text, &c->report))
+        snprintf(c->why, sizeof c->why, "%.*s", (int)sizeof c->why - 1, last_line(c));
+    else
+        c->passed = lt_host_report_permits(&c->report, c->from, c->to, c->why, sizeof c->why)
+                    && !(h->is_out && h->losses >= MOST_LOSSES);
+}
+
+bool lt_host_checks_poll(lt_host_checks *all, double seconds)
+{
+    const int count = all->launch->hosts->count;
+    const double end = fmin(all->end, lt_clock_seconds() + seconds);
+    double left;
+    int open;
+    do {
+        open = 0;
+        left = fmax(end - lt_clock_seconds(), 0);
+        for (int i = 0; i < count; i++) {
+            const int fd = has_reported(&all->check[i]) ? -1 : all->check[i].output;
+            all->fd[i] = (struct pollfd){.fd = fd, .events = POLLIN};
+            open += fd >= 0;
+        }
+        if (open && lt_os_poll(all->fd, (size_t)count, left, NULL) > 0)
+            for (int i = 0; i < count; i++)
+                if (all->fd[i].revents)
+                    read_check(&all->check[i]);
+    } while (open && left > 0);
+    if (open && lt_clock_seconds() < all->end)
+        return false;
+    for (int i = 0; i < count; i++)
+        decide(&all->check[i], &all->launch->hosts->host[i]);
+    return true;
+}
+
+bool lt_host_checks_permit(const lt_host_checks *checks, int host)
+{
+    return checks->check[host].passed;
+}
+
+/* Logs a host that is used for the first time or again. */
+static void log_host(const lt_host_checks *all, int i)
+{
+    FILE *log = all->launch->log;
+    const lt_launch_host *h = &all->launch->hosts->host[i];
+    const check *c = &all->check[i];
+    fprintf(log, "launch| host %s%s: %d slots, %.1f GiB free on disk, %.1f GiB of memory", h->name,
+            h->is_out ? " is back" : "", h->slots, c->report.disk / gib, c->report.memory / gib);
+    fprintf(log, c->link.mbit > 0 ? ", link of %.3g Mbit/s, %.2g ms\n" : "\n", c->link.mbit,
+            c->link.ms);
+    if (!c->report.shares)
+        fprintf(log,
+                "launch| host %s: its %.*s is not the launcher's: a gang whose rank 0 moves there "
+                "begins again; use a run folder that all hosts share\n",
+                h->name, (int)(strrchr(all->shared, '/') - all->shared), all->shared);
 }
 
 /* Sets the state of a host, and logs it if it changed or was unknown. */
-static void apply_check(const lt_launch *launch, int i, check *c, int *back)
+static void apply_check(const lt_host_checks *all, int i, int *back)
 {
-    enum { MOST_LOSSES = 3 };
-    lt_launch_host *h = &launch->hosts->host[i];
-    lt_host_report r;
-    char why[LT_HOST_WHY] = "";
-    const bool known = lt_host_report_parse(c->text, &r);
-    if (!known)
-        snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, last_line(c->text));
-    if (!known || !lt_host_report_permits(&r, c->from, c->to, why, sizeof why)) {
+    lt_launch_hosts *hosts = all->launch->hosts;
+    lt_launch_host *h = &hosts->host[i];
+    const check *c = &all->check[i];
+    if (!c->passed) {
         if (!h->is_out)
-            fprintf(launch->log, "launch| host %s is left out: %s\n", h->name, why);
-        lt_launch_hosts_leave_out(launch->hosts, i, why);
+            fprintf(all->launch->log, "launch| host %s is left out: %s\n", h->name, c->why);
+        if (*c->why)
+            lt_launch_hosts_leave_out(hosts, i, c->why);
         return;
     }
-    if (h->is_out && h->losses >= MOST_LOSSES)
-        return;
-    if (r.ended)
-        fprintf(launch->log, "launch| host %s: ended %d processes of an earlier attempt\n", h->name,
-                r.ended);
-    if (h->is_out || !launch->hosts->was_checked)
-        fprintf(launch->log,
-                "launch| host %s%s: %d slots, %.1f GiB free on disk, %.1f GiB of memory\n", h->name,
-                h->is_out ? " is back" : "", h->slots, r.disk / gib, r.memory / gib);
-    if (!launch->hosts->was_checked && strcmp(r.kernels, kernels()) != 0)
-        fprintf(
-            launch->log,
-            "launch| host %s has other CPU kernels than the launcher: results differ by rounding "
-            "(%s; here: %s)\n",
-            h->name, r.kernels, kernels());
+    if (c->report.ended)
+        fprintf(all->launch->log, "launch| host %s: ended %d processes of an earlier attempt\n",
+                h->name, c->report.ended);
+    if (h->is_out || !hosts->was_checked)
+        log_host(all, i);
     *back += h->is_out;
     h->is_out = false;
 }
 
+/* Logs the first two hosts with different builds or CPU kernels, unless all gangs have --reproducible. */
+static void compare_hosts(const lt_host_checks *all)
+{
+    const lt_launch_hosts *hosts = all->launch->hosts;
+    const lt_host_report *a = NULL, *b = NULL;
+    bool is_exact = true;
+    int first = 0;
+    for (const lt_launch_handle *h = all->launch->program->first; h; h = h->next)
+        is_exact =
+            is_exact
+            && (h->config.kind != LT_LAUNCH_NODE_GANG || lt_launch_find_flag(h, "--reproducible"));
+    for (int i = 0; i < hosts->count && !is_exact; i++) {
+        if (!all->check[i].passed)
+            continue;
+        b = &all->check[i].report;
+        first = a ? first : i;
+        a = a ? a : b;
+        if (!strcmp(a->build, b->build) && !strcmp(a->kernels, b->kernels))
+            continue;
+        fprintf(all->launch->log,
+                "launch| hosts %s and %s differ, so results depend on the placement of ranks by "
+                "rounding: build %s, CPU kernels %s; build %s, CPU kernels %s\n",
+                hosts->host[first].name, hosts->host[i].name, a->build, a->kernels, b->build,
+                b->kernels);
+        return;
+    }
+}
+
+/* Measures the links of hosts that passed, one after the other; logs those slower than a tenth of the others' median. */
+static lt_status measure_links(lt_host_checks *all)
+{
+    const int count = all->launch->hosts->count;
+    const double seconds = fmin(link_seconds, links_seconds / count), tenth = 0.1;
+    double *mbit;
+    int links = 0;
+    LT_TRY(LT_ALLOC(&mbit, count));
+    for (int i = 0; i < count; i++) {
+        check *c = &all->check[i];
+        if (c->passed && c->listener >= 0 && lt_host_link_measure(c->listener, seconds, &c->link))
+            mbit[links++] = c->link.mbit;
+    }
+    const double median = lt_host_link_median(mbit, links);
+    for (int i = 0; i < count; i++)
+        if (all->check[i].link.mbit > 0 && all->check[i].link.mbit < tenth * median)
+            fprintf(all->launch->log,
+                    "launch| host %s: a link of %.3g Mbit/s, the others' median is %.3g Mbit/s\n",
+                    all->launch->hosts->host[i].name, all->check[i].link.mbit, median);
+    lt_free(mbit);
+    return LT_OK;
+}
+
 lt_status lt_launch_hosts_check(const lt_launch *launch, const lt_task *task, int *back)
 {
-    lt_launch_hosts *hosts = launch->hosts;
-    const int count = hosts->count;
-    char mark[LT_LAUNCH_NAME * 2] = "";
-    check *c = NULL;
-    struct pollfd *fds = NULL;
-    if (task)
-        lt_task_mark(launch, task, mark, sizeof mark);
+    lt_host_checks *all = NULL;
     *back = 0;
-    lt_status st = LT_ALLOC(&c, count);
-    if (!st)
-        st = LT_ALLOC(&fds, count);
-    for (int i = 0; !st && i < count; i++)
-        c[i].output = c[i].listener = -1;
-    for (int i = 0; !st && i < count; i++)
-        st = start_check(launch, &hosts->host[i], mark, &c[i]);
-    if (c && fds)
-        wait_for_checks(c, fds, count);
-    for (int i = 0; !st && i < count; i++)
-        apply_check(launch, i, &c[i], back);
+    LT_TRY(lt_host_checks_start(&all, launch, task, false));
+    while (!lt_host_checks_poll(all, check_seconds)) {
+    }
+    const lt_status st = measure_links(all);
+    for (int i = 0; !st && i < launch->hosts->count; i++)
+        apply_check(all, i, back);
+    if (!launch->hosts->was_checked)
+        compare_hosts(all);
+    lt_host_checks_free(&all);
     fflush(launch->log);
-    hosts->was_checked = true;
-    lt_free(c);
-    lt_free(fds);
+    launch->hosts->was_checked = true;
     return st;
 }

@@ -147,6 +147,8 @@ void lt_launch_flags_path(const lt_launch_place *place, const char *label, char 
  * batch), LT_E_COMM (the gang may not have fewer ranks, or no slot is left), naming the hosts that are left out. */
 LT_MUST_CHECK lt_status lt_launch_fit_gang(const lt_launch *launch, lt_task *task, int limit);
 
+/* Returns the text after a flag in a group's command or arguments, or NULL. */
+const char *lt_launch_find_flag(const lt_launch_handle *group, const char *flag);
 /* Creates the tasks of all groups that are not threads. */
 LT_MUST_CHECK lt_status lt_launch_create_tasks(lt_launch *launch);
 /* Builds a task's command line, replacing an earlier one. */

@@ -205,6 +205,7 @@ int lt_launch_node_main(int argc, char *const *argv)
             "node: internal command of `lather launch`; want FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN\n");
         return 2;
     }
+    signal(SIGUSR2, SIG_IGN);       /* it must not end a command that does not handle it */
     lt_os_die_with_parent(SIGKILL); /* a node must not outlive its launcher */
     /* NOLINTBEGIN(cert-err34-c): the launcher writes these numbers */
     if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))

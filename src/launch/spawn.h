@@ -14,6 +14,9 @@ typedef enum lt_process_state {
     LT_PROCESS_DONE
 } lt_process_state;
 
+/* Exit status of a trainer that stopped after its checkpoint was complete. */
+enum { LT_TRAINER_STOPPED = 3 };
+
 typedef struct lt_process {
     lt_task *task;
     lt_process_state state;
@@ -23,10 +26,13 @@ typedef struct lt_process {
     int pidfd, output;
     int guilty; /* failed rank named by mpirun or srun, or -1 */
     lt_heartbeat_monitor monitor;
-    double failed_at; /* time of mpirun's message that a rank failed; 0: none */
-    int lost_host;    /* host that is lost by heartbeats or messages, or -1 */
-    lt_hang hang;     /* the hung node; hang.why is "" if none hangs */
-    double kill_at;   /* time of SIGKILL if a node hangs, in lt_clock_seconds() */
+    double failed_at;              /* time of mpirun's message that a rank failed; 0: none */
+    int lost_host;                 /* host that is lost by heartbeats or messages, or -1 */
+    lt_hang hang;                  /* the hung node; hang.why is "" if none hangs */
+    double kill_at;                /* time of SIGKILL if a node hangs, in lt_clock_seconds() */
+    struct lt_host_checks *checks; /* checks of hosts that are left out, or NULL */
+    double check_at;               /* time of the next checks */
+    bool grows; /* it was asked to stop after its epoch, as more hosts are there; see growth.c */
     size_t bytes;
     char line[LT_SPAWN_LINE];
 } lt_process;
@@ -40,6 +46,10 @@ bool lt_process_log_output(const lt_launch *launch, lt_process *process);
 /* Call when pidfd is readable: reaps the process, kills the rest of its group, reads remaining output, closes. Returns
  * the wait status. */
 int lt_process_finish(const lt_launch *launch, lt_process *process);
+/* Call often while the process runs: if it is a gang with fewer ranks than it was given and can be resumed, its policy
+ * permitting restarts and its command having --resume, checks the hosts that are left out every 10 s without waiting, and
+ * asks it to stop after its epoch if it could have more ranks with those that pass. */
+void lt_process_poll_growth(const lt_launch *launch, lt_process *process);
 /* Writes the name of the node at a rank (-1: the task's). Returns out. */
 const char *lt_process_node_name(const lt_launch *launch, const lt_process *process, int rank,
                                  char *out, size_t size);

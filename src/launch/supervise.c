@@ -281,10 +281,18 @@ static lt_status prepare_next_run(supervisor *s, lt_process *p)
     return LT_OK;
 }
 
-static void start_next_run(supervisor *s, lt_process *p)
+/* Prepares a gang that stopped after an epoch for all hosts that pass now. */
+static lt_status prepare_growth(supervisor *s, lt_process *p)
 {
-    const lt_status st = prepare_next_run(s, p);
-    p->failures = 0;
+    host_changes hosts;
+    LT_TRY(examine_hosts(s, p, &hosts));
+    LT_TRY(resize_gang(s, p, p->task->most));
+    return lt_launch_build_command(s->launch, p->task);
+}
+
+/* Starts a process again at once, whose command has been prepared. */
+static void start_again(supervisor *s, lt_process *p, lt_status st)
+{
     p->start_at = 0;
     p->state = st ? LT_PROCESS_DONE : LT_PROCESS_WAITING;
     if (st)
@@ -294,10 +302,18 @@ static void start_next_run(supervisor *s, lt_process *p)
 static void handle_exit(supervisor *s, lt_process *p)
 {
     const int status = lt_process_finish(s->launch, p);
-    if (!s->stopping && (status || *p->hang.why))
+    lt_host_checks_free(&p->checks);
+    const bool stopped = WIFEXITED(status) && WEXITSTATUS(status) == LT_TRAINER_STOPPED;
+    if (s->stopping)
+        return;
+    if (p->grows && stopped && !*p->hang.why) {
+        start_again(s, p, prepare_growth(s, p));
+    } else if (status || *p->hang.why) {
         handle_failure(s, p, status);
-    else if (!s->stopping && p->task->run && p->task->run < p->task->group->config.runs)
-        start_next_run(s, p);
+    } else if (p->task->run && p->task->run < p->task->group->config.runs) {
+        p->failures = 0;
+        start_again(s, p, prepare_next_run(s, p));
+    }
 }
 
 /* Starts processes that are due. *working: a function or a gang still runs, for which services continue; *running: any
@@ -388,7 +404,8 @@ static bool is_mpirun_stuck(const supervisor *s, const lt_process *p, lt_hang *o
     return true;
 }
 
-/* Checks heartbeats after the output has been read; extends timeouts by the time that this process did not run. */
+/* Checks heartbeats after the output has been read, and whether gangs can grow; extends timeouts by the time that this
+ * process did not run. */
 static void check_heartbeats(supervisor *s)
 {
     const double usual = 0.5, now = lt_clock_seconds();
@@ -405,6 +422,8 @@ static void check_heartbeats(supervisor *s)
                  && (lt_heartbeat_monitor_find_hang(&p->monitor, s->launch, p->task, &p->hang)
                      || is_mpirun_stuck(s, p, &p->hang)))
             terminate_hung_task(s, p);
+        else
+            lt_process_poll_growth(s->launch, p);
     }
 }
 

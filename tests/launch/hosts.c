@@ -2,15 +2,21 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
+#include "base/socket.h"
 #include "launch/host_check.h"
+#include "launch/host_link.h"
+#include "launch/spawn.h"
 #include "near.h"
 #include "temp.h"
 
 #include "lather/launch.h"
 
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -202,11 +208,12 @@ static void a_report_permits_ranks_or_says_why_not(void **state)
             assert_non_null(strstr(why, row[i].says));
     }
     snprintf(text, sizeof text,
-             "Warning: a new key\nlather-host 12.5 100 200 3 0.1.0 avx2; with --x sse\n");
+             "Warning: a new key\nlather-host 12.5 100 200 3 0 0.1.0 12ab avx2; with --x sse\n");
     assert_true(lt_host_report_parse(text, &r));
     assert_near(r.time, 12.5, 0);
     assert_int_equal(r.ended, 3);
     assert_string_equal(r.version, "0.1.0");
+    assert_string_equal(r.build, "12ab");
     assert_string_equal(r.kernels, "avx2; with --x sse");
     assert_false(lt_host_report_parse("ssh: connect to host a port 22: No route to host", &r));
 }
@@ -256,6 +263,163 @@ static void messages_name_a_lost_host(void **state)
     lt_launch_hosts_free(&hosts);
 }
 
+/* Checks two hosts by a script in the place of the program: `one` is the first report, `two` the second. Returns the log. */
+static char *check_two_hosts(const char *command, const char *one, const char *two)
+{
+    char path[] = "/tmp/lather-check-XXXXXX", text[1024], *log = NULL;
+    size_t bytes = 0;
+    int back = 0;
+    lt_launch_handle group = {
+        .config = {.label = "trainer", .kind = LT_LAUNCH_NODE_GANG, .command = command}};
+    lt_job_graph graph = {.first = &group};
+    const lt_launch_config config = {.program = path};
+    lt_launch launch = {.hosts = open_hosts("127.0.0.2:2,127.0.0.3:2", NULL),
+                        .program = &graph,
+                        .config = &config,
+                        .log = open_memstream(&log, &bytes)};
+    assert_non_null(launch.log);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\nmkdir $0.one && report='%s' || report='%s'\n"
+             "echo \"lather-host $(date +%%s) 1e12 1e12 0 $report\"\n",
+             one, two);
+    write_text(path, text);
+    assert_int_equal(chmod(path, 0700), 0);
+    for (int i = 0; i < 2; i++) /* differences are said once */
+        assert_ok(lt_launch_hosts_check(&launch, NULL, &back));
+    lt_launch_hosts_free(&launch.hosts);
+    fclose(launch.log);
+    unlink(path);
+    snprintf(text, sizeof text, "%s.one", path);
+    assert_int_equal(rmdir(text), 0);
+    return log;
+}
+
+static int count_of(const char *text, const char *what)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        count++;
+    return count;
+}
+
+static void hosts_that_differ_are_said_once(void **state)
+{
+    static const char says[] = " differ, so results depend on the placement of ranks by rounding";
+    char one[64], two[64], other[64];
+    (void)state;
+    snprintf(one, sizeof one, "1 %s ab avx2", lt_version());
+    snprintf(two, sizeof two, "1 %s cd avx512", lt_version());
+    snprintf(other, sizeof other, "0 %s ab avx2", lt_version());
+    char *log = check_two_hosts("train", one, two);
+    assert_int_equal(count_of(log, says), 1);
+    assert_int_equal(count_of(log, "build ab, CPU kernels avx2"), 1);
+    assert_int_equal(count_of(log, "build cd, CPU kernels avx512"), 1);
+    assert_int_equal(count_of(log, "is not the launcher's"), 0);
+    free(log);
+    log = check_two_hosts("train --reproducible", one, two);
+    assert_int_equal(count_of(log, says), 0);
+    free(log);
+    log = check_two_hosts("train --output /tmp/no-such/${run}", one, other);
+    assert_int_equal(count_of(log, says), 0);
+    assert_int_equal(count_of(log, ": its /tmp is not the launcher's: a gang whose rank 0 "), 1);
+    free(log);
+}
+
+static void a_link_is_measured_and_a_slow_one_is_below_the_others(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    double links[] = {1, 900, 1000}, two[] = {40, 3}, one[] = {3};
+    lt_host_link link;
+    int listener = lt_os_socket(AF_INET, false);
+    (void)state;
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    at.sin_port = htons((uint16_t)lt_socket_port(listener));
+    const pid_t child = fork();
+    if (!child) {
+        const int fd = lt_os_socket(AF_INET, true);
+        const bool connected = !connect(fd, (struct sockaddr *)&at, sizeof at);
+        lt_host_link_serve(connected ? fd : -1, 60);
+        _exit(!connected);
+    }
+    assert_true(lt_host_link_measure(listener, 1, &link));
+    assert_true(link.mbit > 10 && link.ms > 0 && link.ms < 1000);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_false(lt_host_link_measure(listener, 0.01, &link));
+    close(listener);
+    assert_near(lt_host_link_median(links, 3), 1000, 0);
+    assert_near(lt_host_link_median(two, 2), 40, 0);
+    assert_near(lt_host_link_median(one, 1), 0, 0);
+}
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void on_usr2(int number)
+{
+    (void)number;
+    asked_to_stop++;
+}
+
+/* Starts checks, and polls until they have ended. */
+static void poll_growth(const lt_launch *launch, lt_process *p)
+{
+    p->check_at = 0;
+    do
+        lt_process_poll_growth(launch, p);
+    while (p->checks);
+}
+
+/* The program that checks hosts is a script here. */
+static void a_gang_is_asked_to_stop_when_its_host_is_back(void **state)
+{
+    char path[] = "/tmp/lather-check-XXXXXX", text[256];
+    lt_launch_handle group = {.config = {.label = "trainer",
+                                         .kind = LT_LAUNCH_NODE_GANG,
+                                         .count = 4,
+                                         .command = "train --resume auto",
+                                         .policy = LT_LAUNCH_NODE_SHRINK}};
+    lt_task task = {.group = &group, .count = 2, .most = 4};
+    const lt_launch_config config = {.program = path};
+    lt_job_graph graph = {.first = &group};
+    lt_launch launch = {.hosts = open_hosts("127.0.0.2:2,127.0.0.3:2", NULL),
+                        .program = &graph,
+                        .config = &config,
+                        .log = fopen("/dev/null", "we")};
+    lt_process process = {.task = &task, .pid = getpid()};
+    const struct sigaction action = {.sa_handler = on_usr2};
+    (void)state;
+    assert_non_null(launch.log);
+    sigaction(SIGUSR2, &action, NULL);
+    write_text(path, "#!/bin/sh\necho cannot be reached\n");
+    assert_int_equal(chmod(path, 0700), 0);
+    lt_launch_hosts_leave_out(launch.hosts, 1, "no reply");
+    poll_growth(&launch, &process);
+    assert_false(process.grows);
+    assert_true(process.check_at > 0);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\necho \"lather-host $(date +%%s) 1e12 1e12 0 1 %s ab avx2\"\n",
+             lt_version());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    group.config.command = "train"; /* it would begin again */
+    poll_growth(&launch, &process);
+    assert_int_equal(asked_to_stop, 0);
+    group.config.command = "train --resume auto";
+    poll_growth(&launch, &process);
+    poll_growth(&launch, &process); /* a trainer that starts may miss a signal */
+    assert_true(process.grows);
+    assert_int_equal(asked_to_stop, 2);
+    assert_true(launch.hosts->host[1].is_out); /* until the restart */
+    task.most = 2;
+    poll_growth(&launch, &process);
+    assert_int_equal(asked_to_stop, 2);
+    lt_launch_hosts_free(&launch.hosts);
+    fclose(launch.log);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest rows[] = {
@@ -273,6 +437,11 @@ int main(void)
         {"only processes with the mark are killed", only_processes_with_the_mark_are_killed, NULL,
          NULL, NULL},
         {"messages name a lost host", messages_name_a_lost_host, NULL, NULL, NULL},
+        {"hosts that differ are said once", hosts_that_differ_are_said_once, NULL, NULL, NULL},
+        {"a link is measured, and a slow one is below the others",
+         a_link_is_measured_and_a_slow_one_is_below_the_others, NULL, NULL, NULL},
+        {"a gang is asked to stop when its host is back",
+         a_gang_is_asked_to_stop_when_its_host_is_back, NULL, NULL, NULL},
     };
     unsetenv("PBS_NODEFILE");
     unsetenv("OMPI_MCA_orte_default_hostfile");

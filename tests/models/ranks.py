@@ -356,6 +356,14 @@ def a_signal_to_one_rank_stops_all(cwd):
     assert err.count(f"saved step {step}; --resume auto continues") == 1, err
     said = run(2, *flags, cwd=cwd, code=USAGE)[1]
     assert said.count("run: holds a run") == 1, said
+    before = len(records(cwd, "run"))
+    p = start((2, [*flags, "--resume", "auto"]), cwd=cwd)
+    wait_for_steps(p, cwd, "run", before + 4)
+    os.kill(programs(p)[1], signal.SIGUSR2)
+    err = finish(p, timeout=60)[1]
+    last = [r for r in records(cwd, "run") if r["event"] in ("step", "epoch")][-1]
+    assert p.returncode == INTERRUPTED and last["event"] == "epoch" and last["step"] % 6 == 0, (p.returncode, last, err)
+    assert weights(cwd, "run", last["step"])
 
 
 def a_lost_checkpoint_fails_on_all_ranks(cwd):

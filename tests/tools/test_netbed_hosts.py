@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,9 +58,9 @@ def on_first_node(*words):
     return [NETBED, "--name", NAME, "run", "--on", "0", "--", "env", f"OMPI_MCA_plm_rsh_agent=/run/netbed/{NAME}/agent", *words]
 
 
-def begin(cwd, supervise, *flags, heartbeat=6, timeout=60):
+def begin(cwd, supervise, *flags, heartbeat=6, timeout=60, more=()):
     with open(os.path.join(cwd, "program.ini"), "w", encoding="utf-8") as f:
-        f.write(PROGRAM.format(train=TRAIN, flags=" ".join([*FLAGS, "--comm-timeout", str(timeout)]), batch=BATCH, heartbeat=heartbeat, supervise=supervise and f"supervise = {supervise}"))
+        f.write(PROGRAM.format(train=TRAIN, flags=" ".join([*FLAGS, "--comm-timeout", str(timeout), *more]), batch=BATCH, heartbeat=heartbeat, supervise=supervise and f"supervise = {supervise}"))
     return subprocess.Popen(on_first_node(LATHER, "launch", "program.ini", "--on", "mpirun", "--grace", "1", "--log", "log", *flags), cwd=cwd,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -119,7 +120,7 @@ def losses(cwd, folder, after):
     return {r["step"]: (r["loss"], r["lr"]) for r in records(cwd, folder) if r["event"] == "step" and r["step"] > after}
 
 
-def resume_by_hand(cwd, folder, step, nodes):
+def resume_by_hand(cwd, folder, step, nodes, *more):
     """Resumes a copy of the run from the gang's checkpoint, on these nodes and with the same batch."""
     run = os.path.join(cwd, folder)
     shutil.copytree(os.path.join(cwd, "run"), run, symlinks=True)
@@ -136,7 +137,7 @@ def resume_by_hand(cwd, folder, step, nodes):
         f.writelines(json.dumps(r) + "\n" for r in kept)
     ranks = 2 * len(nodes)
     subprocess.run(on_first_node("mpirun", "--host", hosts(*nodes), "-n", str(ranks), TRAIN, *FLAGS, "--output", folder, "--grad-accum",
-                                 str(BATCH // (2 * ranks))), cwd=cwd, check=True, capture_output=True, timeout=TIMEOUT)
+                                 str(BATCH // (2 * ranks)), *more), cwd=cwd, check=True, capture_output=True, timeout=TIMEOUT)
     return losses(cwd, folder, step)
 
 
@@ -155,8 +156,11 @@ LEFT_OUT = f"launch| host {NAME}{DEAD} is left out: cannot connect to the launch
 
 def a_spare_takes_the_place_of_a_node_whose_link_is_cut(cwd):
     up(3)
+    assert netbed("run", "--on", "2", "--", "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", "5mbit", "burst", "16kb", "latency", "50ms").returncode == 0
     launch = cut_while_training(cwd, "restart 1", "--hosts", hosts(0, 1), "--spare-hosts", hosts(2))
     text = finish(launch, cwd)
+    slow = re.search(rf"launch\| host {NAME}2: a link of (\S+) Mbit/s, the others' median is (\S+) Mbit/s", text)
+    assert slow and 2 < float(slow[1]) < 10 < float(slow[2]) and f"host {NAME}{DEAD}: a link" not in text, text
     assert f" on {NAME}{DEAD} has sent no heartbeat for" in text and LEFT_OUT in text, text
     assert f"launch| host {NAME}2 takes the place of {NAME}{DEAD}" in text and "trainer continues with" not in text, text
     assert "restart 1 of 1" not in text and "on the hosts that are left" in text, text
@@ -210,6 +214,27 @@ def a_node_that_is_back_is_used_at_the_next_restart(cwd):
 
 
 @full
+def a_gang_grows_at_an_epochs_end_when_a_node_is_back(cwd):
+    """Messages are delayed, so that the run outlasts the 10 s until the check; the epochs have no other checkpoints."""
+    up(2)
+    slow = ["--comm-model", "30000,1", "--checkpoint-every", "0"]
+    launch = cut_while_training(cwd, "restart 1", "--hosts", hosts(0, 1), more=slow)
+    wait_for(lambda: "trainer continues with 2 ranks" in log(cwd), launch, cwd)
+    set_link(DEAD, "up")
+    text = finish(launch, cwd)
+    asked = text.index("launch| trainer: hosts for 4 ranks again: it stops after its epoch and continues")
+    back = text.index(f"launch| host {NAME}{DEAD} is back")
+    assert asked < back < text.index("launch| trainer continues with 4 ranks, grad-accum 3") and "restart 1 of 1" not in text, text
+    resumes = [r["step"] for r in records(cwd, "run") if r["event"] == "resume"]
+    assert len(resumes) == 2 and resumes[1] % EVERY == 0 and resumes[0] < resumes[1] < STEPS, resumes
+    got = losses(cwd, "run", resumes[1])
+    assert len(got) == STEPS - resumes[1]
+    assert got == resume_by_hand(cwd, "hand", resumes[1], (0, 1), *slow), "the losses differ from those of a run resumed by hand"
+    weights = [open(os.path.join(cwd, folder, "model.safetensors"), "rb").read() for folder in ("run", "hand")]
+    assert weights[0] == weights[1]
+
+
+@full
 def a_node_that_fails_its_check_is_not_started_on(cwd):
     up(2)
     set_link(DEAD, "down")
@@ -224,7 +249,7 @@ def a_node_that_fails_its_check_is_not_started_on(cwd):
 
 ROWS = (a_spare_takes_the_place_of_a_node_whose_link_is_cut, a_gang_continues_on_the_slots_that_are_left,
         without_a_check_silent_ranks_leave_their_host_out, without_heartbeats_a_timeout_of_the_ranks_is_enough, a_launch_that_may_not_restart_ends_and_names_the_node,
-        a_node_that_is_back_is_used_at_the_next_restart, a_node_that_fails_its_check_is_not_started_on)
+        a_node_that_is_back_is_used_at_the_next_restart, a_gang_grows_at_an_epochs_end_when_a_node_is_back, a_node_that_fails_its_check_is_not_started_on)
 
 try:
     STATUS = run_rows(ROWS, "netbed-hosts-", sys.argv[4] if sys.argv[4:] else None)

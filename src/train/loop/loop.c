@@ -553,6 +553,16 @@ static lt_status save_within_epoch(const lt_train_loop *l)
     return outer_step(l, true, &met);
 }
 
+/* Sets ranks->stop if a rank was asked to stop after its epoch, whose checkpoint is saved. Collective. */
+static lt_status ask_for_stop(const lt_train_loop *l)
+{
+    double asked = l->stops_after_epoch && l->stops_after_epoch();
+    if (l->stops_after_epoch)
+        LT_TRY(lt_ranks_sum(l->ranks, &asked, 1));
+    l->ranks->stop = asked > 0;
+    return l->ranks->stop ? check_saved(l) : LT_OK;
+}
+
 lt_status lt_train_loop_run(lt_train_loop *l)
 {
     const lt_checkpoint_state *now = &l->state->now;
@@ -567,8 +577,12 @@ lt_status lt_train_loop_run(lt_train_loop *l)
             LT_TRY(is_ended_within_epoch(l) ? save_within_epoch(l) : finish_epoch(l, &reached));
         if (l->ranks->stop)
             return save_on_stop(l);
-        if (!reached && !is_done(l))
-            LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
+        if (reached || is_done(l))
+            continue;
+        LT_TRY(ask_for_stop(l));
+        if (l->ranks->stop)
+            return LT_OK;
+        LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
     }
     if (is_ended_by_hook(l))
         LT_TRY(record_end_by_hook(l));

@@ -52,6 +52,8 @@ typedef struct lt_train_loop {
     /* Called at the beginning of an epoch, or of the rest of one. May be NULL. */
     void (*begin_epoch)(void *context);
     void *context;
+    /* Returns true if this rank was asked to stop after its epoch; NULL: never. */
+    bool (*stops_after_epoch)(void);
 } lt_train_loop;
 
 /* --- open.c: parts that follow from the settings --- */

@@ -31,7 +31,7 @@ static const char description[] =
     "lather-bench measures speed, lather-reproduce is the command reproduce.\n\n"
     "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a checkpoint.\n\n"
     "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after the current step, with a checkpoint; a second "
-    "SIGINT or SIGTERM ends it immediately.";
+    "SIGINT or SIGTERM ends it immediately. SIGUSR2 ends it after the current epoch.";
 
 /* Fills rows whose help names the samples. */
 static void fill_samples(program_text *t, const char *unit)

@@ -14,9 +14,11 @@
 /* --- signals.c: signals that end a run --- */
 
 /* lt_signals_install() makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; lt_signals_seen(), the `stop` of
- * steps and evaluations, returns true if one did. A second SIGINT or SIGTERM ends the process immediately. */
+ * steps and evaluations, returns true if one did. A second SIGINT or SIGTERM ends the process immediately. SIGUSR2 asks
+ * the run to stop after its epoch; lt_signals_seen_for_epoch() returns true if it did. */
 void lt_signals_install(void);
 bool lt_signals_seen(void *context);
+bool lt_signals_seen_for_epoch(void);
 /* Makes a file that grows too large fail with EFBIG and a pipe without a reader with EPIPE. */
 void lt_signals_as_errors(void);
 /* Flushes standard output. Returns the exit status: code, unless flushing failed. */

@@ -1,4 +1,4 @@
-/* Signals that ask a run to stop after its step, and those that become write errors. */
+/* Signals that ask a run to stop after its step or its epoch, and those that become write errors. */
 
 #include "program.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t seen, asked;
+static volatile sig_atomic_t seen, asked, after_epoch;
 
 static void on_signal(int signal)
 {
@@ -27,10 +27,18 @@ static void on_signal(int signal)
     (void)written;
 }
 
+static void on_epoch_signal(int signal)
+{
+    (void)signal;
+    after_epoch = 1;
+}
+
 void lt_signals_install(void)
 {
     static const int asking[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction old, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    const struct sigaction later = {.sa_handler = on_epoch_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR2, &later, NULL);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
         sigaction(asking[i], NULL, &old);
@@ -43,6 +51,11 @@ bool lt_signals_seen(void *context)
 {
     (void)context;
     return seen;
+}
+
+bool lt_signals_seen_for_epoch(void)
+{
+    return after_epoch;
 }
 
 void lt_signals_as_errors(void)

@@ -258,6 +258,7 @@ static lt_status run_loop(training *w)
     l->ahead = (lt_run_ahead)a->machine.run_ahead;
     l->step_values = fill_step_metrics;
     l->begin_epoch = begin_epoch;
+    l->stops_after_epoch = lt_signals_seen_for_epoch;
     l->context = w;
     return lt_train_loop_run(l);
 }

@@ -1,0 +1,88 @@
+/* The launcher asks for round trips of one byte, then for as many bytes as the host can send in the time. Hosts take turns,
+ * so that they do not share the launcher's interface. */
+
+#include "launch/host_link.h"
+
+#include "base/clock.h"
+#include "base/os.h"
+#include "base/socket.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+enum { ECHO_BYTE = 'e', SEND_ALL = 's', BLOCK = 1 << 16 };
+
+void lt_host_link_serve(int fd, double seconds)
+{
+    static const char block[BLOCK];
+    const double end = lt_clock_seconds() + seconds;
+    char asked = 0;
+    lt_socket_set_options(fd);
+    while (lt_socket_wait(fd, POLLIN, end) && recv(fd, &asked, 1, 0) == 1 && asked == ECHO_BYTE)
+        if (send(fd, &asked, 1, LT_NO_SIGPIPE) != 1)
+            return;
+    while (asked == SEND_ALL && lt_socket_wait(fd, POLLOUT, end))
+        if (send(fd, block, sizeof block, LT_NO_SIGPIPE) < 0 && errno != EAGAIN)
+            return;
+}
+
+/* Waits for bytes and reads them. Returns their number, 0 at the end of the time or of the connection. */
+static size_t receive(int fd, double end)
+{
+    char block[BLOCK];
+    const ssize_t got = lt_socket_wait(fd, POLLIN, end) ? recv(fd, block, sizeof block, 0) : 0;
+    return got > 0 ? (size_t)got : 0;
+}
+
+static bool ask(int fd, char what)
+{
+    return send(fd, &what, 1, LT_NO_SIGPIPE) == 1;
+}
+
+static bool measure(int fd, double end, lt_host_link *out)
+{
+    enum { ROUND_TRIPS = 3 };
+    const double to_mbit = 8e-6;
+    double least = INFINITY, bytes = 0;
+    size_t got;
+    for (int i = 0; i < ROUND_TRIPS; i++) {
+        const double begin = lt_clock_seconds();
+        if (!ask(fd, ECHO_BYTE) || !receive(fd, end))
+            return false;
+        least = fmin(least, lt_clock_seconds() - begin);
+    }
+    if (!ask(fd, SEND_ALL) || !receive(fd, end)) /* the first bytes came in a burst */
+        return false;
+    const double begin = lt_clock_seconds();
+    while ((got = receive(fd, end)))
+        bytes += (double)got;
+    *out = (lt_host_link){.mbit = to_mbit * bytes / (lt_clock_seconds() - begin),
+                          .ms = 1e3 * least / 2};
+    return out->mbit > 0;
+}
+
+bool lt_host_link_measure(int listener, double seconds, lt_host_link *out)
+{
+    const double end = lt_clock_seconds() + seconds;
+    *out = (lt_host_link){0};
+    int fd = lt_socket_wait(listener, POLLIN, end) ? lt_os_accept(listener) : -1;
+    if (fd >= 0)
+        lt_socket_set_options(fd);
+    const bool done = fd >= 0 && measure(fd, end, out);
+    lt_socket_close(&fd);
+    return done;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double lt_host_link_median(double *mbit, int count)
+{
+    qsort(mbit, (size_t)count, sizeof *mbit, compare);
+    return count > 1 ? mbit[(count - 1) / 2 + 1] : 0;
+}
