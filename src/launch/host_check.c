@@ -399,7 +399,7 @@ static void log_host(const lt_host_checks *all, int i)
     const check *c = &all->check[i];
     fprintf(log, "launch| host %s%s: %d slots, %.1f GiB free on disk, %.1f GiB of memory", h->name,
             h->is_out ? " is back" : "", h->slots, c->report.disk / gib, c->report.memory / gib);
-    fprintf(log, c->link.mbit > 0 ? ", link of %.3g Mbit/s, %.2g ms\n" : "\n", c->link.mbit,
+    fprintf(log, c->link.gbit > 0 ? ", link of %.3g Gbit/s, %.2g ms\n" : "\n", c->link.gbit,
             c->link.ms);
     if (!c->report.shares)
         fprintf(log,
@@ -463,21 +463,21 @@ static lt_status measure_links(lt_host_checks *all)
 {
     const int count = all->launch->hosts->count;
     const double seconds = fmin(link_seconds, links_seconds / count), tenth = 0.1;
-    double *mbit;
+    double *gbit;
     int links = 0;
-    LT_TRY(LT_ALLOC(&mbit, count));
+    LT_TRY(LT_ALLOC(&gbit, count));
     for (int i = 0; i < count; i++) {
         check *c = &all->check[i];
         if (c->passed && c->listener >= 0 && lt_host_link_measure(c->listener, seconds, &c->link))
-            mbit[links++] = c->link.mbit;
+            gbit[links++] = c->link.gbit;
     }
-    const double median = lt_host_link_median(mbit, links);
+    const double median = lt_host_link_median(gbit, links);
     for (int i = 0; i < count; i++)
-        if (all->check[i].link.mbit > 0 && all->check[i].link.mbit < tenth * median)
+        if (all->check[i].link.gbit > 0 && all->check[i].link.gbit < tenth * median)
             fprintf(all->launch->log,
-                    "launch| host %s: a link of %.3g Mbit/s, the others' median is %.3g Mbit/s\n",
-                    all->launch->hosts->host[i].name, all->check[i].link.mbit, median);
-    lt_free(mbit);
+                    "launch| host %s: a link of %.3g Gbit/s, the others' median is %.3g Gbit/s\n",
+                    all->launch->hosts->host[i].name, all->check[i].link.gbit, median);
+    lt_free(gbit);
     return LT_OK;
 }
 

@@ -44,7 +44,7 @@ static bool ask(int fd, char what)
 static bool measure(int fd, double end, lt_host_link *out)
 {
     enum { ROUND_TRIPS = 3 };
-    const double to_mbit = 8e-6;
+    const double to_gbit = 8e-9;
     double least = INFINITY, bytes = 0;
     size_t got;
     for (int i = 0; i < ROUND_TRIPS; i++) {
@@ -58,9 +58,9 @@ static bool measure(int fd, double end, lt_host_link *out)
     const double begin = lt_clock_seconds();
     while ((got = receive(fd, end)))
         bytes += (double)got;
-    *out = (lt_host_link){.mbit = to_mbit * bytes / (lt_clock_seconds() - begin),
+    *out = (lt_host_link){.gbit = to_gbit * bytes / (lt_clock_seconds() - begin),
                           .ms = 1e3 * least / 2};
-    return out->mbit > 0;
+    return out->gbit > 0;
 }
 
 bool lt_host_link_measure(int listener, double seconds, lt_host_link *out)
@@ -81,8 +81,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double lt_host_link_median(double *mbit, int count)
+double lt_host_link_median(double *gbit, int count)
 {
-    qsort(mbit, (size_t)count, sizeof *mbit, compare);
-    return count > 1 ? mbit[(count - 1) / 2 + 1] : 0;
+    qsort(gbit, (size_t)count, sizeof *gbit, compare);
+    return count > 1 ? gbit[(count - 1) / 2 + 1] : 0;
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 typedef struct lt_host_link {
-    double mbit, ms; /* Mbit/s to the launcher, milliseconds of a message; 0: not measured */
+    double gbit, ms; /* Gbit/s to the launcher, milliseconds of a message; 0: not measured */
 } lt_host_link;
 
 /* Answers the launcher's measurement on a connected socket that does not block, until it closes, for at most `seconds`. */
@@ -13,7 +13,7 @@ void lt_host_link_serve(int fd, double seconds);
 /* Accepts the host's connection from a socket that listens, and measures it for at most `seconds`. Returns false if that
  * was too short or the host has gone. */
 bool lt_host_link_measure(int listener, double seconds, lt_host_link *out);
-/* Returns the median of the other links, for links slower than that; 0 if there is one link. Sorts mbit. */
-double lt_host_link_median(double *mbit, int count);
+/* Returns the median of the other links, for links slower than that; 0 if there is one link. Sorts gbit. */
+double lt_host_link_median(double *gbit, int count);
 
 #endif

@@ -72,6 +72,10 @@ static lt_status add_host(lt_launch_hosts *hosts, const char *name, int slots, c
                        sizeof h->name - 1);
     snprintf(h->name, sizeof h->name, "%s", name);
     LT_TRY(resolve(h, p));
+    for (int i = 0; i < hosts->count; i++)
+        if (!memcmp(&hosts->host[i].address, &h->address, sizeof h->address))
+            return fail_at(p, "host '%s' is listed twice: host '%s' has its address", name,
+                           hosts->host[i].name);
     hosts->order[hosts->count] = hosts->count;
     hosts->count++;
     return LT_OK;
