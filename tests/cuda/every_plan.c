@@ -36,7 +36,8 @@ static const char h100_text[] =
     "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
     "\"maxThreadsPerSM\":2048,\"maxThreadsPerBlock\":1024,"
     "\"maxBlockSize\":[1024,1024,64],\"maxGridSize\":[2147483647,65535,65535],"
-    "\"supportCoopLaunch\":1,\"isTccDriver\":0}";
+    "\"supportCoopLaunch\":1,\"isTccDriver\":0,\"memoryBusWidth\":5120,"
+    "\"smCountOrigin\":0,\"oversizedSharedMemoryPerBlock\":0}";
 
 static struct device {
     const char *name;

@@ -14,7 +14,8 @@ const char h200_text[] =
     "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
     "\"maxThreadsPerSM\":2048,\"maxThreadsPerBlock\":1024,"
     "\"maxBlockSize\":[1024,1024,64],\"maxGridSize\":[2147483647,65535,65535],"
-    "\"supportCoopLaunch\":1,\"isTccDriver\":0}";
+    "\"supportCoopLaunch\":1,\"isTccDriver\":0,\"memoryBusWidth\":6144,"
+    "\"smCountOrigin\":0,\"oversizedSharedMemoryPerBlock\":0}";
 
 const conv_shape conv_shapes[CONV_SHAPES] = {
     {3, 64, 224, 7, 2},   {64, 64, 56, 1, 1},    {64, 64, 56, 3, 1},    {64, 256, 56, 1, 1},
