@@ -3,6 +3,7 @@
 #include "lather/device.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/parallel.h"
 #include "base/plugins/plugin.h"
 #include "tensor/backend/cpu/cpu.h"
@@ -10,10 +11,14 @@
 #include "tensor/memory_use.h"
 #include "tensor/tensor.h"
 
+#include "lather/log.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const double SLOW = 2; /* seconds of opening a device that are logged */
 
 /* The cuda backend from its plugin. */
 typedef struct loaded_plugin {
@@ -145,8 +150,14 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
         return lt_fail(LT_E_UNSUPPORTED,
                        "device %s: reproducible is of cpu only; a GPU's sums have another order",
                        name);
+    const double begun = lt_clock_seconds();
     LT_TRY(choose_backend(name, config->f64, &backend, &ordinal));
-    return open_with_backend(out, name, backend, ordinal, config);
+    LT_TRY(open_with_backend(out, name, backend, ordinal, config));
+    const double seconds = lt_clock_seconds() - begun;
+    if (seconds > SLOW)
+        lt_log(LT_LOG_INFO, "tensor", "device %s: took %.1f s to open and load its libraries", name,
+               seconds);
+    return LT_OK;
 }
 
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads)
