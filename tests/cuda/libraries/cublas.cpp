@@ -68,14 +68,14 @@ list<real> take(real *const *item, int count, int64_t leading, int64_t columns, 
     return {item, ((columns - 1) * leading + rows) * (int64_t)sizeof(real), what, alignment};
 }
 
-/* With cuBLAS's flag for it, f32 is rounded to 10 bits of fraction. */
+/* With cuBLAS's flag for it, f32 is TF32. */
 void round_list(double *, int64_t)
 {
 }
 void round_list(float *x, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        x[i] = lt_f32_from_bits((lt_f32_bits(x[i]) + 0x1000) & 0xFFFFE000);
+        x[i] = standin_tf32(x[i]);
 }
 template <class real>
 std::vector<real> factor_of(const real *x, int64_t leading, int64_t columns, int64_t rows,
@@ -90,6 +90,23 @@ std::vector<real> factor_of(const real *x, int64_t leading, int64_t columns, int
 struct sizes {
     int m, n, k, lda, ldb, ldc, count;
 };
+
+void store_nans(double *, int64_t)
+{
+}
+void store_nans(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = standin_nan(x[i]);
+}
+template <class real>
+void multiply(const loop_gemm<real> &g, const std::vector<real> &a, const std::vector<real> &b,
+              real *c)
+{
+    loop_multiply(g, a.data(), b.data(), c);
+    for (int64_t j = 0; j < g.n; j++)
+        store_nans(c + j * g.ldc, g.m);
+}
 
 template <class real> void clear(real *c, const sizes &s)
 {
@@ -143,7 +160,7 @@ cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublas
             for (int i = 0; !standin_dry() && i < s.count; i++) {
                 const auto x = factor_of<real>(la.at(i), s.lda, a_columns, a_rows, tf32);
                 const auto y = factor_of<real>(lb.at(i), s.ldb, b_columns, b_rows, tf32);
-                loop_multiply(g, x.data(), y.data(), lc.at(i));
+                multiply(g, x, y, lc.at(i));
             }
         },
         tf32 ? "cublas gemmBatched tf32" : "cublas gemmBatched");
@@ -198,7 +215,7 @@ cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublas
                     factor_of<real>(a.first + i * a.apart, s.lda, a.columns, a.rows, tf32);
                 const auto y =
                     factor_of<real>(b.first + i * b.apart, s.ldb, b.columns, b.rows, tf32);
-                loop_multiply(g, x.data(), y.data(), c.first + i * c.apart);
+                multiply(g, x, y, c.first + i * c.apart);
             }
         },
         tf32 ? "cublas gemmStridedBatched tf32" : "cublas gemmStridedBatched");

@@ -154,7 +154,10 @@ float load(const char *data, int32_t type, int64_t i)
 
 void store(char *data, int32_t type, int64_t i, float x)
 {
-    const uint16_t bits = type == CUDA_R_16F ? lt_f16_from_f32(x) : lt_bf16_from_f32(x);
+    const uint16_t bits = standin_is_own_nan(x) ? 0x7FFF
+                          : type == CUDA_R_16F  ? lt_f16_from_f32(x)
+                                                : lt_bf16_from_f32(x);
+    x = standin_nan(x);
     if (type == CUDA_R_32F)
         memcpy(data + i * 4, &x, sizeof x);
     else
@@ -167,7 +170,7 @@ int64_t place(const layout &l, int64_t batch, int64_t r, int64_t c)
            + (l.order == CUBLASLT_ORDER_ROW ? r * l.leading + c : r + c * l.leading);
 }
 
-/* op(x) of one batch, by rows; tf32: rounded to 10 bits of fraction, ties away from zero. */
+/* op(x) of one batch, by rows. */
 std::vector<float> dense(const matrix &x, int64_t batch, bool transpose, bool tf32)
 {
     const int64_t rows = transpose ? x.l->columns : x.l->rows;
@@ -177,8 +180,7 @@ std::vector<float> dense(const matrix &x, int64_t batch, bool transpose, bool tf
         for (int64_t c = 0; c < columns; c++) {
             const float v = load(x.data, x.l->type,
                                  transpose ? place(*x.l, batch, c, r) : place(*x.l, batch, r, c));
-            out[(size_t)(r * columns + c)] =
-                tf32 ? lt_f32_from_bits((lt_f32_bits(v) + 0x1000) & 0xFFFFE000) : v;
+            out[(size_t)(r * columns + c)] = tf32 ? standin_tf32(v) : v;
         }
     return out;
 }
@@ -352,6 +354,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const cublasStatus_t st = pose(op, a, b, c, d, p);
     if (st || most < 1)
         return st ? st : CUBLAS_STATUS_INVALID_VALUE;
+    if (standin_fails(__func__))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    *count = 0;
+    if (standin_lies(STANDIN_NO_ALGORITHM))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p.op->epilogue != CUBLASLT_EPILOGUE_DEFAULT && (!p.op->bias || p.m % 2))
         return p.op->bias ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
     const auto w = static_cast<preference *>(wish);
@@ -365,7 +372,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         {SPLIT, digest(p), bytes}, {SPLIT_COARSELY, digest(p), bytes / 2}, {SIMPLE, digest(p), 0}};
     const uint32_t scheme[] = {CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
                                CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 0};
-    *count = 0;
     for (int i = 0; i < 3 && *count < most; i++) {
         if ((uint64_t)all[i].workspace > w->workspace || scheme[i] & ~w->schemes)
             continue;

@@ -53,7 +53,7 @@ float point(cudnnPointwiseMode_t mode, float x, float b)
     case CUDNN_POINTWISE_RSQRT:
         return 1 / std::sqrt(x);
     case CUDNN_POINTWISE_RELU_FWD:
-        return x > 0 ? x : 0;
+        return x > 0 || (x != x && standin_lies(STANDIN_RELU_KEEPS_NAN)) ? x : 0;
     case CUDNN_POINTWISE_RELU_BWD: /* b is the gradient */
         return x > 0 ? b : 0;
     case CUDNN_POINTWISE_EXP:
@@ -276,12 +276,6 @@ void finalize_statistics(const operation &o, std::vector<array> &arrays)
     }
 }
 
-/* To 10 bits of fraction, ties away from zero: PTX's cvt.rna.tf32. */
-float to_tf32(float x)
-{
-    return lt_f32_from_bits((lt_f32_bits(x) + 0x1000) & 0xFFFFE000);
-}
-
 /* Others read the factors as they are. */
 void convolve_as(const operation &o, std::vector<array> &arrays, arithmetic how, bool backwards)
 {
@@ -292,7 +286,7 @@ void convolve_as(const operation &o, std::vector<array> &arrays, arithmetic how,
         kept[i] = arrays[i].x;
     for (const auto &k : kept)
         for (float &x : arrays[k.first].x)
-            x = how == TF32 ? to_tf32(x) : rounded(x, CUDNN_DATA_BFLOAT16);
+            x = how == TF32 ? standin_tf32(x) : rounded(x, CUDNN_DATA_BFLOAT16);
     convolve(o, arrays, backwards);
     for (auto &k : kept)
         arrays[k.first].x = std::move(k.second);

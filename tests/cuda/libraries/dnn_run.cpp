@@ -69,12 +69,15 @@ float load(const char *memory, cudnnDataType_t type, int64_t i)
 void store(char *memory, cudnnDataType_t type, int64_t i, float x)
 {
     if (type == CUDNN_DATA_FLOAT) {
+        x = standin_nan(x);
         memcpy(memory + i * (int64_t)sizeof x, &x, sizeof x);
         return;
     }
     if (type != CUDNN_DATA_HALF && type != CUDNN_DATA_BFLOAT16)
         standin_die("cudnn: a result of type %d", (int)type);
-    const uint16_t bits = type == CUDNN_DATA_HALF ? lt_f16_from_f32(x) : lt_bf16_from_f32(x);
+    const uint16_t bits = standin_is_own_nan(x)     ? 0x7FFF
+                          : type == CUDNN_DATA_HALF ? lt_f16_from_f32(x)
+                                                    : lt_bf16_from_f32(x);
     memcpy(memory + i * (int64_t)sizeof bits, &bits, sizeof bits);
 }
 
@@ -327,6 +330,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         return refuse(standin_no_memory() ? CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
                                           : CUDNN_STATUS_EXECUTION_FAILED,
                       "as was asked for");
+    if (standin_lies(STANDIN_REFUSES_CAPTURE) && !standin_allowed(__func__))
+        return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan that cannot be captured");
     if (!runs_here(*p))
         return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan that does not run here");
     job j = {p->graph, p->how, {}, {}, nullptr};

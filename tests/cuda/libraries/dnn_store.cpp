@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 
 struct cudnnContext {
     cudaStream_t stream;
@@ -294,6 +295,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
     if (!standin_allowed(__func__) || standin_fails(__func__))
         return refuse(CUDNN_STATUS_NOT_INITIALIZED, "no handle");
+    usleep((useconds_t)standin_lies(STANDIN_SLOW_LOAD) * 1000);
     *handle = things.add(new cudnnContext{});
     return CUDNN_STATUS_SUCCESS;
 }

@@ -29,21 +29,23 @@ struct wishes {
     long fault;       /* the n-th work that runs is a fault; 0: none */
     long dropped;     /* the n-th wait of a stream for an event is dropped; -n: all from it on */
     long hasty;       /* the same for waits of the host, for streams and events */
-    std::string fail; /* NAME:N: the n-th call of that name fails; NAME:-N: all from it on */
+    std::string fail; /* the call of that name fails ... */
+    long fails_at;    /* ... when called the n-th time; -n: from then on */
     bool no_memory;   /* for want of memory on the device, where it is a library's */
     long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
     long dry; /* 1: libraries compute nothing: their results are 0, or 1 where 0 would be singular;
                  2: kernels neither, and memory is never written: all of it is 0 */
-    std::string works;   /* a file: a line for each work that ran, in order */
-    bool eager;          /* bytes of kernels outside of graphs are counted too */
-    bool first_of_equal; /* trace only the first of equal matrices in a batch (launch.cpp) */
-    double norm;         /* norm that a dry run reads back; 0: the computed one */
+    std::string works;      /* a file: a line for each work that ran, in order */
+    bool eager;             /* bytes of kernels outside of graphs are counted too */
+    bool first_of_equal;    /* trace only the first of equal matrices in a batch (launch.cpp) */
+    long lie[STANDIN_LIES]; /* 0: no lie */
+    double norm;            /* norm that a dry run reads back; 0: the computed one */
 };
 const wishes &wished();
 
 /* For the log and for tests of the stand-in itself. */
 struct counters {
-    long works, copies, waits, host_waits, drops, launches, captures;
+    long works, nodes, copies, waits, host_waits, drops, launches, captures;
 };
 extern counters counted;
 
@@ -67,6 +69,9 @@ extern void (*tracer)(bool begin);
 bool is_device_page(uintptr_t address);
 /* Pages became the device's, or are no more. */
 extern void (*pages_changed)(void);
+
+/* Adds the name of a call or kernel to LATHER_STANDIN_CALLS. */
+void note(const char *name);
 
 /* A line of the file of works. */
 void log_work(const char *what);

@@ -54,7 +54,8 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
 {
     using namespace standin;
     locked now(everything);
-    if (entered(name))
+    note(name);
+    if (result(entered("kernel")))
         return;
     if (stream->device != current_device()) {
         result(cudaErrorInvalidResourceHandle);

@@ -45,10 +45,12 @@ outcome run_work(const work_fn &run, const char *what, bool graph)
     const bool done = run();
     if (done)
         log_work(what);
-    if (done && wished().fault && ++counted.works == wished().fault)
+    counted.works += done;
+    counted.nodes += done && graph;
+    if (done
+        && (counted.works == wished().fault
+            || (graph && counted.nodes == standin_lies(STANDIN_FAULT_AT_NODE))))
         standin_fault(what);
-    else if (done && !wished().fault)
-        counted.works++;
     return done ? RAN : POLLING;
 }
 

@@ -1,4 +1,4 @@
-/* Device properties, settings from the environment, and errors: of one call, or sticky. */
+/* Device properties, and errors: of one call, or sticky. */
 
 #include "device.h"
 
@@ -19,63 +19,6 @@ namespace
 __thread int selected;
 __thread cudaError_t last_code;
 cudaError_t sticky_errors[MOST_DEVICES];
-std::map<std::string, long> calls;
-std::set<std::string> noted;
-
-long number(const char *name, long otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtol(text, NULL, 10) : otherwise;
-}
-
-wishes::when order_of(const char *text)
-{
-    static const char *const names[] = {"now", "late", "shuffled", "main-first", "main-last"};
-    for (int i = 0; i <= wishes::MAIN_LAST; i++)
-        if (!strcmp(text, names[i]))
-            return (wishes::when)i;
-    standin_die("LATHER_STANDIN=%s: there are now, late, shuffled, main-first and main-last", text);
-}
-
-wishes read_wishes()
-{
-    const char *order = getenv("LATHER_STANDIN"), *fail = getenv("LATHER_STANDIN_FAIL"),
-               *works = getenv("LATHER_STANDIN_WORKS");
-    wishes w = {};
-    w.order = order_of(order && *order ? order : "now");
-    w.protect =
-        number("LATHER_STANDIN_PROTECT", w.order == wishes::LATE || w.order == wishes::SHUFFLED);
-    w.seed = (unsigned)number("LATHER_STANDIN_SEED", 1);
-    w.memory = (size_t)number("LATHER_STANDIN_MEMORY", 4096) << 20; /* MiB */
-    w.devices = (int)number("LATHER_STANDIN_DEVICES", 1);
-    w.old_driver = number("LATHER_STANDIN_OLD", 0);
-    w.fault = number("LATHER_STANDIN_FAULT", 0);
-    w.dropped = number("LATHER_STANDIN_DROP", 0);
-    w.hasty = number("LATHER_STANDIN_DROP_HOST", 0);
-    w.fail = fail ? fail : "";
-    w.no_memory = number("LATHER_STANDIN_NO_MEMORY", 0);
-    w.log = number("LATHER_STANDIN_LOG", 0);
-    w.dry = number("LATHER_STANDIN_DRY", 0);
-    w.works = works ? works : "";
-    w.eager = number("LATHER_STANDIN_EAGER", 0);
-    w.first_of_equal = number("LATHER_STANDIN_ALIKE", 0);
-    w.norm = number("LATHER_STANDIN_NORM", 0) * 1e-6;
-    return w;
-}
-
-/* LATHER_STANDIN_CALLS=FILE: kernels and calls that ran, a line each, once for a process. At once: a process
- * may be killed. */
-void note(const char *name)
-{
-    static const char *const path = getenv("LATHER_STANDIN_CALLS");
-    if (!path || !noted.insert(name).second)
-        return;
-    FILE *file = fopen(path, "a");
-    if (!file)
-        standin_die("LATHER_STANDIN_CALLS=%s: cannot be written", path);
-    fprintf(file, "%s\n", name);
-    fclose(file);
-}
 
 struct teller {
     ~teller()
@@ -90,12 +33,6 @@ struct teller {
 } at_the_end;
 
 } /* namespace */
-
-const wishes &wished()
-{
-    static const wishes w = read_wishes();
-    return w;
-}
 
 void log_work(const char *what)
 {
@@ -166,38 +103,11 @@ void standin_moved(uint64_t read, uint64_t written, double flops, int64_t rows)
     moved.rows += rows;
 }
 
-bool standin_dry()
-{
-    return wished().dry;
-}
-
-bool standin_idle()
-{
-    return wished().dry > 1;
-}
-
 const char *standin_name(const std::string &text)
 {
     static std::set<std::string> names;
     locked now(everything);
     return names.insert(text).first->c_str();
-}
-
-bool standin_fails(const char *name)
-{
-    locked now(everything);
-    note(name);
-    const std::string &fail = wished().fail;
-    const size_t colon = fail.rfind(':');
-    if (colon == std::string::npos || fail.compare(0, colon, name) != 0)
-        return false;
-    const long call = ++calls[name], which = strtol(fail.c_str() + colon + 1, NULL, 10);
-    return which < 0 ? call >= -which : call == which;
-}
-
-bool standin_no_memory()
-{
-    return wished().no_memory;
 }
 
 void standin_fault(const char *)

@@ -50,6 +50,30 @@ void standin_fault(const char *what);
 /* Returns true for the n-th call of this name if LATHER_STANDIN_FAIL=name:n is set (name:-n: from the n-th on). Each
  * library passes its own functions' names and returns its own error. */
 bool standin_fails(const char *name);
+/* Behaviours of hardware that this stand-in has on request: LATHER_STANDIN_LIES=NAME[:N],NAME[:N]... */
+enum standin_lie {
+    STANDIN_NO_ALGORITHM, /* no-algorithm: cuBLASLt's heuristic finds none */
+    STANDIN_NO_ENGINE,    /* no-engine: cuDNN's heuristics propose none */
+    STANDIN_TF32_TRUNCATES, /* tf32-truncates: factors lose their last 13 bits instead of being rounded */
+    STANDIN_NAN_7FFFFFFF, /* nan-7fffffff: a library's NaN has all bits of its fraction, no sign */
+    STANDIN_RELU_KEEPS_NAN,  /* relu-keeps-nan: cuDNN's relu of NaN is NaN, not 0 */
+    STANDIN_FAULT_AT_NODE,   /* fault-at-node:N: the n-th node of graphs that runs is a fault */
+    STANDIN_REFUSES_CAPTURE, /* refuses-capture: plans of cuDNN cannot be captured */
+    STANDIN_SLOW_LOAD,       /* slow-load:N: cuDNN takes N ms to load */
+    STANDIN_LIES
+};
+
+/* Returns N, 1 if it is missing, or 0 if this lie was not asked for. */
+long standin_lies(standin_lie lie);
+
+/* A factor as TF32's tensor cores read it: rounded to 10 bits of fraction, ties away from zero, as PTX's cvt.rna.tf32, or
+ * truncated. */
+float standin_tf32(float x);
+
+/* NaN as a library stores it: in 16 bits 0x7FFF where standin_is_own_nan() returns true. */
+bool standin_is_own_nan(float x);
+float standin_nan(float x);
+
 /* Returns true if the call fails for lack of device memory (LATHER_STANDIN_NO_MEMORY=1). */
 bool standin_no_memory();
 

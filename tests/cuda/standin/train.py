@@ -326,6 +326,52 @@ def lack_of_memory_in_a_library_is_reported(cwd):
              args=["--no-graph", *args], STANDIN_FAIL=call, STANDIN_NO_MEMORY=1)
 
 
+def a_switch_that_does_not_exist_is_named(cwd):
+    """A misspelt failure or lie ends the process: its row would pass otherwise."""
+    for switch, words in {"FAIL=cudaMaloc:1": "LATHER_STANDIN_FAIL: there is no cudaMaloc; there are .*, cudaMalloc, ",
+                          "FAIL=cudaMalloc:no": "LATHER_STANDIN_FAIL=cudaMalloc:no: expected NAME:N", "LIES=slow-load:1,tf32": "LATHER_STANDIN_LIES: there is no tf32; "}.items():
+        p = run(cwd, "bad", *CUDA, code=-signal.SIGABRT, **dict([("STANDIN_" + switch).split("=")]))
+        assert re.search("standin: " + words, p.said), p.said
+
+
+@full
+def what_libraries_do_not_have_is_reported(cwd):
+    """No algorithm of cuBLASLt, no engine of cuDNN, a heuristic or a launch that fails. The message has dtype and shapes."""
+    says(cwd, r"cuda:0: linear: cuBLASLt has no algorithm for f32 \[\d+,\d+\]", STANDIN_LIES="no-algorithm")
+    says(cwd, r"cuda:0: conv2d: cudnn: no engine for f32\[4,3,16,16\] f32\[4,3,3,3\] f32\[4,4,16,16\]", STANDIN_LIES="no-engine")
+    says(cwd, r"linear: cublasLtMatmulAlgoGetHeuristic: cuBLAS says: CUBLAS_STATUS_\w+, .* \(13\)", STANDIN_FAIL="cublasLtMatmulAlgoGetHeuristic:-1")
+    says(cwd, r"cuda:0: \w+: \w+: CUDA says: cudaErrorUnknown", STANDIN_FAIL="kernel:20")
+
+
+@full
+def a_refused_capture_is_reported_once(cwd):
+    """Steps run eagerly, with the same bits."""
+    run(cwd, "right", *CUDA)
+    p = run(cwd, "eager", *CUDA, order="late", STANDIN_LIES="refuses-capture")
+    words = "graph capture failed, steps run eagerly: cuda:0: conv2d: cudnn: cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED"
+    assert same(cwd, "right", "eager") and not p.captures and p.said.count(words) == 1, p.said
+
+
+@full
+def nan_is_skipped_whatever_its_bits(cwd):
+    """As a GPU has NaN, and a relu that keeps it: the same steps are skipped, with the same bits."""
+    flags = [*CUDA, "--amp", "f16", "--fused", "on", "--lr", "1e6", "--on-nan", "skip"]
+    run(cwd, "right", *flags)
+    assert sum(r.get("skipped", 0) for r in numbers(cwd, "right")) == 7
+    for lie in ("nan-7fffffff", "relu-keeps-nan", "nan-7fffffff,relu-keeps-nan"):
+        run(cwd, "run", *flags, STANDIN_LIES=lie)
+        assert same(cwd, "right", "run") and sum(r.get("skipped", 0) for r in numbers(cwd, "run")) == 7, lie
+
+
+@full
+def a_slow_library_is_reported(cwd):
+    """A first run with a cold disk takes seconds. Control: a fast one."""
+    line = r"device cuda: took (\d+\.\d) s to open and load its libraries"
+    found = re.search(line, run(cwd, "run", *CUDA, "--max-steps", "1", STANDIN_LIES="slow-load:2100").said)
+    assert found and 2.1 <= float(found[1]) < 10, found
+    assert not re.search(line, run(cwd, "run", *CUDA, "--max-steps", "1").said)
+
+
 @full
 def the_profiler_covers_one_step(cwd):
     """The profiler covers exactly the kernels of one step; those of the next step are the same. An invalid step is rejected. Uploads are
@@ -378,6 +424,8 @@ def a_fault_is_reported(cwd):
     for fault, launched, words in ((900, True, recorded), (1200, True, earlier), (300, False, earlier)):
         p = says(cwd, "an illegal memory access", f"; {words} is at fault, LATHER_SYNC=1 names it", order="late", STANDIN_FAULT=fault)
         assert bool(p.launches) == launched, p.said
+    for node in (1, 50, 700):
+        says(cwd, "an illegal memory access", f"; {recorded} is at fault, LATHER_SYNC=1 names it", order="late", STANDIN_LIES=f"fault-at-node:{node}")
 
 
 @full
@@ -397,7 +445,8 @@ ROWS = [every_order_has_the_same_bits, the_host_does_not_touch_device_memory,
         it_overfits_two_batches, skipped_steps_keep_running_statistics, tensors_may_be_allocated_without_the_pool, failures_that_only_cost_time,
         the_second_device_has_the_same_bits, a_missing_driver_is_reported, an_old_driver_is_reported, a_wrong_library_version_is_reported, a_missing_device_is_reported,
         an_unknown_device_is_reported, too_little_memory_is_reported, failing_calls_are_reported, failing_libraries_are_reported,
-        lack_of_memory_in_a_library_is_reported,
+        lack_of_memory_in_a_library_is_reported, a_switch_that_does_not_exist_is_named, what_libraries_do_not_have_is_reported,
+        a_refused_capture_is_reported_once, nan_is_skipped_whatever_its_bits, a_slow_library_is_reported,
         the_profiler_covers_one_step, events_time_entries, a_fault_is_reported, a_fault_names_its_operation]
 
 sys.exit(run_rows(ROWS, os.path.abspath(sys.argv[2]), "lather-standin-", *sys.argv[3:4]))

@@ -256,8 +256,12 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
     if (p->none)
         return LT_OK;
     if (!count)
-        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: cuBLASLt has no algorithm for it",
-                       c->ordinal, c->operation);
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "cuda:%d: %s: cuBLASLt has no algorithm for %s [%" PRId64 ",%" PRId64
+                       "]%s x [%" PRId64 ",%" PRId64 "]%s",
+                       c->ordinal, c->operation, lt_dtype_name(k->dtype), of->a.rows, of->a.columns,
+                       of->transpose_a ? " transposed" : "", of->b.rows, of->b.columns,
+                       of->transpose_b ? " transposed" : "");
     for (int i = 0; i < count; i++)
         most = t.found[i].workspaceSize > most ? t.found[i].workspaceSize : most;
     LT_TRY(lt_operands_open(c, operand, OPERANDS, most, &t.workspace));
