@@ -306,6 +306,21 @@ every_plan()
             row "every plan of cuDNN: $device, $dtype" "$program" --all --only "$device, $dtype*"
         done
     done
+    plans_of_newest_cudnn "$program"
+}
+
+# A sample of the plans with the newest cuDNN that PyPI has for the build's CUDA: its graphs, engines and descriptions of devices.
+plans_of_newest_cudnn() # PROGRAM
+{
+    local folder=$work/newest-cudnn major
+    major=$(ldd "$work/main/liblather-cuda.so" | sed -n 's/.*libcublas\.so\.\([0-9]*\) .*/\1/p')
+    rm -rf "$folder"
+    python3 -m venv "$folder" >/dev/null 2>&1 && "$folder/bin/python" -m pip install -q --no-deps "nvidia-cudnn-cu$major" >/dev/null 2>&1 || {
+        skip "a sample of the newest cuDNN's plans" "nvidia-cudnn-cu$major cannot be had"
+        return
+    }
+    row "a sample of the newest cuDNN's plans" env LD_LIBRARY_PATH="$(echo "$folder"/lib/python3*/site-packages/nvidia/cudnn/lib)" "$1"
+    rm -rf "$folder"
 }
 
 test_valgrind()
