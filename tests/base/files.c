@@ -160,6 +160,11 @@ static void test_trace(void **state)
     assert_non_null(strstr(text, "decode"));
     assert_non_null(strstr(text, "      200 ")); /* the ring keeps 150, the table counts all */
     assert_non_null(strstr(text, "conv2d"));
+    const char *last = strstr(text, " spans in ");
+    double seconds = -1;
+    assert_non_null(last);
+    assert_int_equal(sscanf(last, " spans in %lf s", &seconds), 1);
+    assert_true(seconds >= 0 && seconds < 600);
     free(text);
     lt_json *json = NULL;
     assert_ok(lt_json_load(&json, path));

@@ -4,6 +4,7 @@
 #include "increment.h"
 #include "service/challenge_response.h"
 #include "service/connection.h"
+#include "service/frame.h"
 #include "temp.h"
 
 #include <netinet/in.h>
@@ -72,6 +73,29 @@ static void forged_messages(void **state)
     check_call(c, 10);
     lt_client_close(&c);
     lt_service_close(&s);
+}
+
+static void headers(void **state)
+{
+    static const struct {
+        const char *header, *message; /* NULL: valid */
+    } rows[] = {
+        {"LTS2\1\0\0\0\2\0\0\0\0\0\0", NULL},
+        {"LTS2\7\5\0\0\1\0\0\0\0\0\0", "kind 7 with invalid status 5"},
+        {"LTS2\5\0\0\0\1\0\0\0\0\0\0", "kind 5 with invalid status 0"},
+        {"LTS2\0\0\0\0\0\0\0\0\0\0\0", "unknown message kind 0"},
+        {"LTS2\10\0\0\0\0\0\0\0\0\0\0", "unknown message kind 8"},
+        {"LTS2\1\0\0\0\3\0\0\0\0\0\0", "3 bytes, at most 2"},
+        {"LTX2\1\0\0\0\2\0\0\0\0\0\0", "another protocol"},
+    };
+    lt_frame frame = {0};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (rows[i].message)
+            assert_fails(lt_frame_read_header(&frame, rows[i].header, 2), LT_E_FORMAT,
+                         rows[i].message);
+        else
+            assert_ok(lt_frame_read_header(&frame, rows[i].header, 2));
 }
 
 /* A request that the service does not take is an error that says why, also where it is still being sent. */
@@ -486,6 +510,7 @@ int main(void)
 {
     const struct CMUnitTest rows[] = {
         {"forged lengths and messages", forged_messages, NULL, NULL, NULL},
+        {"headers of messages, valid and invalid", headers, NULL, NULL, NULL},
         {"requests that a service does not take", requests_that_are_refused, NULL, NULL, NULL},
         {"the file of a killed service is replaced, that of a living one is not",
          a_file_that_a_killed_service_left, NULL, NULL, NULL},
