@@ -439,6 +439,12 @@ static void chosen_deadline_is_the_best(void **state)
     const lt_drop_plan p = lt_drop_predict(&hand, 2.5);
     assert_near(p.kept, 5 / 6.0, 1e-15);
     assert_near(p.step, 5, 1e-15);
+    /* the last update's latencies count too */
+    const double late[] = {10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 1, 100, 1, 100};
+    assert_near(lt_drop_choose(&(lt_drop_latencies){
+                                   .seconds = late, .updates = 4, .ranks = 2, .micro_batches = 2})
+                    .deadline,
+                1, 0);
     /* equal latencies: no deadline gains */
     for (int i = 0; i < count; i++)
         t[i] = 0.1;
