@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The Containerfile and the MPIJob of examples/launch: syntax, names that must agree, and the job's command lines. The image is built only in the full
-tier, where a builder is there and has its base.
+"""The Containerfiles, gpu_report and the MPIJob of examples/launch: syntax, names that must agree, and the job's command lines. The image is built only
+in the full tier, where a builder is there and has its base.
 
     test_containers.py LATHER TRAIN_RESNET50 [ROW]
 """
 import configparser
+import json
 import os
 import re
 import shlex
@@ -25,17 +26,22 @@ def read(path):
         return f.read()
 
 
-def instructions():
-    lines = [line for line in read("Containerfile").splitlines() if line.strip() and not line.startswith("#")]
+def instructions(path="Containerfile"):
+    lines = [line for line in read(path).splitlines() if line.strip() and not line.startswith("#")]
     return [line.split(maxsplit=1) for line in "\n".join(lines).replace("\\\n", " ").splitlines()]
 
 
-def the_containerfile_is_well_formed(_):
+def the_containerfiles_are_well_formed(_):
+    check_syntax("Containerfile", 2)
+    check_syntax("gpu.Containerfile", 1)
+
+
+def check_syntax(path, count):
     arguments, stages = {}, []
-    for word, rest in instructions():
+    for word, rest in instructions(path):
         assert word in INSTRUCTIONS, word
         if word == "ARG":
-            arguments.update([rest.split("=", 1)])
+            arguments.update([rest.partition("=")[::2]])
         assert stages or word in ("ARG", "FROM"), f"{word} before FROM"
         if word == "FROM":
             image, *name = re.split(r"\s+AS\s+", rest)
@@ -47,7 +53,73 @@ def the_containerfile_is_well_formed(_):
             assert source or os.path.exists(os.path.join(SOURCE, rest.split()[0])), rest
         if word == "RUN":
             subprocess.run(["sh", "-n", "-c", rest], check=True)
-    assert len(stages) == 2 and stages[-1] is None, stages
+        if word == "ENTRYPOINT":
+            program = json.loads(rest)[0].removeprefix("/lather/")
+            assert os.access(os.path.join(SOURCE, program), os.X_OK), program
+    assert len(stages) == count and stages[-1] is None, stages
+
+
+def the_gpu_image_and_the_script_install_the_same(_):
+    """Packages come from one table; the guide names the same sets. NVIDIA's names are those of the toolkit's releases that the build accepts."""
+    sets = [re.findall(r"tools/packages\"? install ([a-z ]+?)(?: \|\|| &&|`)", read(path))
+            for path in ("gpu.Containerfile", "tools/gpu_report", "docs/guides/install.md")]
+    assert sets[0] == sets[1] == ["build data"] and sets[0][0] in sets[2], sets
+    command = re.search(r"docker build .*", read("gpu.Containerfile"))[0]
+    assert command in read("docs/guides/install.md") and "--gpus all" in command, command
+
+
+class Machine:
+    """A copy of gpu_report whose other tools write down how they are called."""
+    def __init__(self, cwd, programs=None):
+        self.calls, self.folder = os.path.join(cwd, "calls"), os.path.join(cwd, "gpu")
+        os.makedirs(os.path.join(cwd, "tools"))
+        os.makedirs(os.path.join(cwd, "bin"))
+        self.report = shutil.copy(os.path.join(SOURCE, "tools/gpu_report"), os.path.join(cwd, "tools"))
+        # The packed gpu_check leaves something out in its first call.
+        there = (f"#!/bin/sh\necho there $* >>{self.calls}; mkdir -p {self.folder}/report; echo the report >{self.folder}/report/report.md\n"
+                 f"[ $(grep -c there {self.calls}) = 2 ]")
+        usual = {"tools/packages": "", "tools/find_cuda": "exit 1", "bin/id": "echo 0", "bin/nvidia-smi": "echo CUDA Version: 13.0",
+                 "bin/apt-cache": "", "bin/apt-get": "",
+                 "tools/gpu_check": f"mkdir -p $2/lib; touch $2/lib/liblather-cuda.so; printf '%s\\n' '{there}' >$2/gpu_check; chmod +x $2/gpu_check"}
+        for name, does in {**usual, **(programs or {})}.items():
+            path = os.path.join(cwd, name)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\necho {os.path.basename(name)} $* >>{self.calls}\n{does}\n")
+            os.chmod(path, 0o755)
+        self.env = {**os.environ, "PATH": os.path.join(cwd, "bin") + ":" + os.environ["PATH"]}
+
+    def run(self, *args):
+        p = subprocess.run([self.report, *args, self.folder], env=self.env, text=True, capture_output=True, check=False, timeout=60)
+        with open(self.calls, encoding="utf-8") as f:
+            return p, [line for line in f.read().splitlines() if line.split()[0] in ("packages", "apt-get", "gpu_check", "there")]
+
+
+def a_gpus_report_is_printed_with_where_to_send_it(cwd):
+    machine = Machine(cwd)
+    p, calls = machine.run()
+    toolkit = "apt-get install -y --no-install-recommends cuda-toolkit-13-0 libcudnn9-dev-cuda-13 libnccl-dev"
+    there = f"there quarter {machine.folder}"
+    assert calls == ["packages install build data", toolkit, f"gpu_check pack {machine.folder}", f"{there} --copy {machine.folder}/report",
+                     f"{there} --continue --total 600 --copy {machine.folder}/report"], calls
+    assert p.returncode == 0 and "\nthe report\n\nPlease send this report" in p.stdout and "issue of the repository (CONTRIBUTING.md)" in p.stdout, p.stdout
+    assert "gpu_report" in read("CONTRIBUTING.md")
+    assert machine.run("--packed")[1][5:] == [f"{there} --copy {machine.folder}/report", f"{there} --continue --total 600 --copy {machine.folder}/report"]
+
+
+def a_dry_report_runs_nothing(cwd):
+    """The toolkit is one that the driver can run."""
+    p, calls = Machine(cwd, {"bin/nvidia-smi": "echo CUDA Version: 12.8"}).run("--dry")
+    lines = [line for line in p.stdout.splitlines() if line.startswith("+ ")]
+    assert p.returncode == 0 and not calls and len(lines) == 4, (p, calls)
+    assert lines[1].endswith("cuda-toolkit-12-8 libcudnn9-dev-cuda-12 libnccl-dev"), lines
+
+
+def a_report_without_a_toolkit_ends(cwd):
+    """By name, before anything is built: apt has none; or the build is without CUDA."""
+    p, calls = Machine(cwd, {"bin/apt-cache": "exit 100"}).run()
+    assert p.returncode == 1 and "apt has no cuda-toolkit-13-0" in p.stderr and calls == ["packages install build data"], (p, calls)
+    p, calls = Machine(os.path.join(cwd, "second"), {"tools/gpu_check": ""}).run()
+    assert p.returncode == 1 and "is without CUDA" in p.stderr and "there" not in " ".join(calls), (p, calls)
 
 
 def manifest():
@@ -101,5 +173,6 @@ def the_image_builds(_):
     subprocess.run([builder, "build", "-t", "lather-test", SOURCE], check=True, timeout=3600)
 
 
-ROWS = (the_containerfile_is_well_formed, the_names_of_the_job_agree, the_job_is_a_program_that_starts, the_image_builds)
+ROWS = (the_containerfiles_are_well_formed, the_gpu_image_and_the_script_install_the_same, a_gpus_report_is_printed_with_where_to_send_it,
+        a_dry_report_runs_nothing, a_report_without_a_toolkit_ends, the_names_of_the_job_agree, the_job_is_a_program_that_starts, the_image_builds)
 sys.exit(run_rows(ROWS, "containers-", sys.argv[3] if sys.argv[3:] else None))
