@@ -8,6 +8,7 @@
 #include "tensor/backend/cuda/strided_iter.h"
 
 #include <cuda_runtime.h>
+#include <math.h>
 
 enum { THREADS = 256 };
 
@@ -196,6 +197,33 @@ template <class T> __device__ inline void store_vector(T *to, const float (&v)[L
         word[i] = low.bits | (unsigned)high.bits << 16;
     }
     store_16((uint4 *)to, make_uint4(word[0], word[1], word[2], word[3]));
+}
+
+/* Returns 2^x and 1 / x to about 2^-22, one instruction each; results below 2^-126 become 0. For 16-bit data. */
+__device__ inline float fast_exp2(float x)
+{
+#ifdef __CUDA_ARCH__
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+    return x;
+#else
+    return exp2f(x);
+#endif
+}
+
+__device__ inline float fast_inverse(float x)
+{
+#ifdef __CUDA_ARCH__
+    asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
+    return x;
+#else
+    return 1 / x;
+#endif
+}
+
+/* Returns exp(x) for data of type T. */
+template <class T> __device__ inline float exp_for(float x)
+{
+    return sizeof(T) == 2 ? fast_exp2(x * 1.44269504088896340736F) : expf(x);
 }
 
 /* Returns the sum over the block's THREADS threads, added in a fixed order, in thread 0. */

@@ -22,15 +22,11 @@ LT_HD bool lt_target_is_ignored(const lt_targets *t, int64_t n)
            && lt_element(t->values, t->dtype, n * t->stride[0]) == (double)LT_IGNORED_LABEL;
 }
 
-/* Returns q[n,k], 0 for an ignored row. */
+/* Returns q[n,k] of soft targets. */
 LT_HD double lt_target_probability(const lt_targets *t, int64_t n, int64_t k)
 {
-    const double value =
-        lt_element(t->values, t->dtype, n * t->stride[0] + (t->soft ? k * t->stride[1] : 0));
-    if (lt_target_is_ignored(t, n))
-        return 0;
-    const double one = t->soft ? value : (double)((int64_t)value == k);
-    return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
+    const double value = lt_element(t->values, t->dtype, n * t->stride[0] + k * t->stride[1]);
+    return (1 - t->smoothing) * value + t->smoothing / (double)t->classes;
 }
 
 /* Returns whether row n's label is a class or LT_IGNORED_LABEL. Soft labels are not checked. */
@@ -46,10 +42,18 @@ LT_HD double lt_loss_term(double q, float z, float lse)
     return q == 0 ? 0 : -q * ((double)z - (double)lse);
 }
 
-/* Returns whether class k with logit z ranks before the label, whose logit is own. */
-LT_HD bool lt_ranks_before_label(float z, int64_t k, float own, int64_t label)
+/* Returns row n's class index; hard labels. */
+LT_HD int64_t lt_target_label(const lt_targets *t, int64_t n)
 {
-    return z > own || (k < label && z == own);
+    return (int64_t)lt_element(t->values, t->dtype, n * t->stride[0]);
+}
+
+/* Returns the loss of a row with a class index: own is its logit, logits the sum of the row's. */
+LT_HD double lt_hard_loss(const lt_targets *t, double own, double logits, double lse)
+{
+    const double kept = t->smoothing == 1 ? 0 : (1 - t->smoothing) * (lse - own);
+    const double even = lse - logits / (double)t->classes;
+    return t->smoothing == 0 ? kept : kept + t->smoothing * even;
 }
 
 #endif
