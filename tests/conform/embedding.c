@@ -17,6 +17,7 @@ static const embedding_row rows[] = {
     {"more rows than ids", 5, 200, 64, 37, ROWS, ROWS, false},
     {"many ids, few rows", 9000, 5, 3, 7, ROWS, ROWS, false},
     {"many ids, many rows", 9000, 600, 2, 7, ROWS, ROWS, false},
+    {"blocks of two rows, alternating ids", 9000, 2050, 3, 2049, ROWS, ROWS, false},
     {"gaps", 13, 7, 9, 3, GAPS, GAPS, false},
     {"stored backwards", 13, 7, 9, 3, REVERSED, REVERSED, false},
     {"GPT-2", 1024, 50257, 768, 1237, ROWS, ROWS, true},

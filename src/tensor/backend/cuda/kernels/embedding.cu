@@ -1,10 +1,10 @@
 /* Embedding: rows of a table, and the table's gradient. An id outside of the table yields a row of NaN, because the
  * host cannot check it.
  *
- * Gradient: the blocks of a table row read all ids and add their rows of dy in the order of the ids. Ids are not
- * sorted: they are small compared with dy and the table, and remain in the caches; 50257 rows read 65536 ids in a
- * tenth of the time of the table's matrix products. For tables with few rows, ids are split into chunks, whose sums
- * are added in index order. Formulas: detail/attention_kernels.h. */
+ * Gradient: a block has some rows of the table. It reads all ids, keeps the places of its rows' in order, and adds
+ * their rows of dy in that order. Ids are not sorted: they are small compared with dy and the table, and remain in the
+ * caches. For tables with few rows, a block has one row and ids are split into chunks, whose sums are
+ * added in index order. Formulas: detail/attention_kernels.h. */
 
 #include "launch.cuh"
 
@@ -37,15 +37,18 @@ __global__ void lookup_rows(table_ids ids, lt_view w, lt_view y)
 enum {
     ID_TILE = 4096, /* ids that a block reads before it adds rows */
     ID_WORDS = ID_TILE / 32,
-    OF_THREAD = 4 /* columns per thread */
+    MOST_ROWS = 64, /* rows of the table per block */
+    OF_THREAD = 4,  /* columns per thread */
+    BLOCKS = 1024   /* fill a device */
 };
 
-/* Positions of a row's id in a tile, in order: as a bit per id, then as a list. */
+/* The places in a tile of the ids of a block's rows, by row and then in order. */
 struct id_list {
-    uint32_t bits[ID_WORDS];
+    uint32_t bits[ID_WORDS]; /* per id: 1 if its row is the block's */
     int32_t before[ID_WORDS];
-    uint16_t place[ID_TILE];
-    int32_t count;
+    uint16_t found[ID_TILE], place[ID_TILE]; /* in order; by row */
+    uint8_t row[ID_TILE];                    /* row of each entry of found */
+    int32_t count, end[MOST_ROWS];           /* end[r]: end of row r in place */
 };
 
 __device__ int count_bits(uint32_t word)
@@ -56,9 +59,9 @@ __device__ int count_bits(uint32_t word)
     return count;
 }
 
-/* Finds the row's id among begin..end-1; called by all threads. */
-__device__ void find_row_ids(id_list *list, const table_ids &ids, int64_t row, int64_t begin,
-                             int64_t end)
+/* Lists in order the places from begin to end - 1 whose id is one of `rows` from first on. Called by all threads. */
+__device__ void find_ids(id_list *list, const table_ids &ids, int64_t first, int64_t rows,
+                         int64_t begin, int64_t end)
 {
     const int word = (int)threadIdx.x;
     __syncthreads(); /* the previous list was used */
@@ -67,12 +70,14 @@ __device__ void find_row_ids(id_list *list, const table_ids &ids, int64_t row, i
     if (word == 0)
         list->count = 0;
     __syncthreads();
-    for (int64_t n = begin + threadIdx.x; n < end; n += THREADS)
-        if (ids.at(n) == row) {
+    for (int64_t n = begin + threadIdx.x; n < end; n += THREADS) {
+        const int64_t row = ids.at(n) - first;
+        if (row >= 0 && row < rows) {
             const int i = (int)(n - begin);
             atomicAdd(&list->bits[i / 32], (uint32_t)1 << i % 32); /* each bit once: in any order */
             atomicAdd(&list->count, 1);
         }
+    }
     __syncthreads();
     if (list->count == 0)
         return;
@@ -84,35 +89,65 @@ __device__ void find_row_ids(id_list *list, const table_ids &ids, int64_t row, i
         for (int w = 0; w < word; w++)
             at += list->before[w];
         for (int bit = 0; bit < 32; bit++)
-            if (list->bits[word] >> bit & 1)
-                list->place[at++] = (uint16_t)(word * 32 + bit);
+            if (list->bits[word] >> bit & 1) {
+                list->row[at] = (uint8_t)(ids.at(begin + word * 32 + bit) - first);
+                list->found[at++] = (uint16_t)(word * 32 + bit);
+            }
     }
     __syncthreads();
 }
 
-/* sums: [chunk][row][column]. A block sums one chunk of a row, THREADS * OF_THREAD columns. */
-__global__ void add_grad_rows(table_ids ids, lt_view dy, int64_t rows, int64_t columns,
-                              int64_t length, float *sums)
+/* Sorts the list by row, a thread per row; each thread reads all of it. Called by all threads. */
+__device__ void sort_by_row(id_list *list, int64_t rows)
+{
+    const int row = (int)threadIdx.x;
+    int at = 0;
+    for (int i = 0; i < list->count && row < rows; i++)
+        at += list->row[i] < row;
+    for (int i = 0; i < list->count && row < rows; i++)
+        if (list->row[i] == row)
+            list->place[at++] = list->found[i];
+    if (row < rows)
+        list->end[row] = at;
+    __syncthreads();
+}
+
+/* sums: [chunk][row][column]. A block has per_block rows, one chunk of the ids, THREADS * OF_THREAD columns. Each
+ * tile continues the sums that the same thread wrote before. */
+__global__ void add_grad_rows(table_ids ids, lt_view dy, int64_t rows, int64_t per_block,
+                              int64_t columns, int64_t length, float *sums)
 {
     __shared__ id_list list;
-    const int64_t row = blockIdx.x, begin = blockIdx.z * length;
-    const int64_t end = min(begin + length, ids.count);
+    const int64_t row = blockIdx.x * per_block, count = min(per_block, rows - row);
+    const int64_t begin = blockIdx.z * length, end = min(begin + length, ids.count);
     const int64_t first = (int64_t)blockIdx.y * THREADS * OF_THREAD + threadIdx.x;
-    float sum[OF_THREAD] = {};
     for (int64_t tile = begin; tile < end; tile += ID_TILE) {
-        find_row_ids(&list, ids, row, tile, min(tile + ID_TILE, end));
+        find_ids(&list, ids, row, count, tile, min(tile + ID_TILE, end));
+        if (list.count > 0)
+            sort_by_row(&list, count);
+        for (int r = 0, i = 0; r < count; r++) {
+            const int last = list.count > 0 ? list.end[r] : 0;
+            float *const to = sums + (blockIdx.z * rows + row + r) * columns;
+            float sum[OF_THREAD] = {};
+            if (tile > begin && i == last)
+                continue;
+            for (int k = 0; k < OF_THREAD && tile > begin; k++)
+                if (first + k * THREADS < columns)
+                    sum[k] = to[first + k * THREADS];
 #pragma unroll 4
-        for (int i = 0; i < list.count; i++)
+            for (; i < last; i++)
 #pragma unroll
-            for (int k = 0; k < OF_THREAD; k++) {
-                const int64_t c = min(first + k * THREADS, columns - 1);
-                sum[k] += lt_element_f32(dy.data, dy.dtype,
-                                         (tile + list.place[i]) * dy.stride[0] + c * dy.stride[1]);
-            }
+                for (int k = 0; k < OF_THREAD; k++) {
+                    const int64_t c = min(first + k * THREADS, columns - 1);
+                    sum[k] +=
+                        lt_element_f32(dy.data, dy.dtype,
+                                       (tile + list.place[i]) * dy.stride[0] + c * dy.stride[1]);
+                }
+            for (int k = 0; k < OF_THREAD; k++)
+                if (first + k * THREADS < columns)
+                    to[first + k * THREADS] = sum[k];
+        }
     }
-    for (int k = 0; k < OF_THREAD; k++)
-        if (first + k * THREADS < columns)
-            sums[(blockIdx.z * rows + row) * columns + first + k * THREADS] = sum[k];
 }
 
 __global__ void add_id_chunks(const float *sums, int64_t chunks, lt_view dw)
@@ -152,11 +187,18 @@ lt_status embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_vi
 }
 
 /* Returns the number of chunks of whole tiles that fill a device. */
-int64_t count_id_chunks(int64_t rows, int64_t tiles, int64_t ids)
+int64_t count_id_chunks(int64_t groups, int64_t ids)
 {
-    const int64_t blocks = 1024, most = (ids + ID_TILE - 1) / ID_TILE;
-    const int64_t wanted = blocks / (rows * tiles), chunks = wanted < most ? wanted : most;
+    const int64_t most = (ids + ID_TILE - 1) / ID_TILE;
+    const int64_t wanted = BLOCKS / groups, chunks = wanted < most ? wanted : most;
     return chunks < 1 ? 1 : chunks;
+}
+
+/* Returns the number of rows per block with which at least BLOCKS blocks have rows. */
+int64_t count_block_rows(int64_t rows, int64_t tiles)
+{
+    const int64_t wanted = rows * tiles / BLOCKS, most = MOST_ROWS;
+    return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
 lt_status embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy, const lt_view *dw)
@@ -164,7 +206,8 @@ lt_status embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy, const
     lt_cuda *c = (lt_cuda *)ctx;
     const int64_t rows = dw->shape.dim[0], columns = dw->shape.dim[1];
     const int64_t tiles = blocks_for(columns, THREADS * OF_THREAD), count = ids->shape.dim[0];
-    int64_t chunks = count_id_chunks(rows, tiles, count);
+    const int64_t per_block = count_block_rows(rows, tiles), groups = blocks_for(rows, per_block);
+    int64_t chunks = count_id_chunks(groups * tiles, count);
     int64_t length = (count + chunks - 1) / chunks;
     length = (length + ID_TILE - 1) / ID_TILE * ID_TILE;
     chunks = (count + length - 1) / length;
@@ -175,9 +218,9 @@ lt_status embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy, const
     if (!direct)
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(chunks * rows * columns) * sizeof(float),
                                  &sums));
-    const dim3 grid((unsigned)rows, (unsigned)tiles, (unsigned)chunks);
-    add_grad_rows<<<grid, THREADS, 0, main_stream(c)>>>(get_table_ids(ids), *dy, rows, columns,
-                                                        length, (float *)sums);
+    const dim3 grid((unsigned)groups, (unsigned)tiles, (unsigned)chunks);
+    add_grad_rows<<<grid, THREADS, 0, main_stream(c)>>>(get_table_ids(ids), *dy, rows, per_block,
+                                                        columns, length, (float *)sums);
     if (!direct)
         add_id_chunks<<<blocks_for(rows * columns, THREADS), THREADS, 0, main_stream(c)>>>(
             (const float *)sums, chunks, *dw);
