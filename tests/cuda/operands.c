@@ -272,6 +272,77 @@ static void the_fastest_that_runs_is_taken(void **state)
     close_device(c);
 }
 
+/* Graphs whose launch takes as long as the runs in them: those of candidate i take device_times[i]. */
+static float device_times[8];
+static int captured, refusing;
+
+static lt_status launched(void *context, int i)
+{
+    const lt_cuda *c = context;
+    captured = c->capturing ? i : captured;
+    took = times[i];
+    return LT_OK;
+}
+
+static int capture_end(lt_cuda_stream stream, lt_cuda_graph *out)
+{
+    const int code = fake_api.capture_end(stream, out);
+    if (code || captured != refusing)
+        return code;
+    fake_api.graph_destroy(*out);
+    *out = NULL;
+    return fake.error = 901; /* cudaErrorStreamCaptureInvalidated */
+}
+
+static int graph_instantiate(lt_cuda_graph_exec *out, lt_cuda_graph graph)
+{
+    const int code = fake_api.graph_instantiate(out, graph);
+    *out = (lt_cuda_graph_exec)(device_times + captured);
+    return code;
+}
+
+static int graph_launch(lt_cuda_graph_exec exec, lt_cuda_stream stream)
+{
+    took = 8 * *(const float *)exec;
+    return fake_api.graph_launch(exec, stream);
+}
+
+static int choose(lt_cuda *c, float each[3], int refuses)
+{
+    int best = -1;
+    refusing = refuses;
+    api.capture_end = capture_end;
+    api.graph_instantiate = graph_instantiate;
+    api.graph_launch = graph_launch;
+    assert_ok(lt_cuda_find_fastest(c, 3, launched, c, each, &best));
+    assert_ok(lt_cuda_end(c));
+    assert_int_equal(fake.graphs, 0);
+    assert_int_equal(fake.executables, 0);
+    return best;
+}
+
+/* The host's launches hide which of two short candidates is faster; long ones are not captured. */
+static void short_candidates_are_timed_in_captured_runs(void **state)
+{
+    lt_cuda *c = open_device(false);
+    float each[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        times[i] = 0.011F + 0.001F * (float)i;
+        device_times[i] = 0.008F - 0.001F * (float)i;
+    }
+    assert_int_equal(choose(c, each, -1), 2);
+    assert_float_equal(each[0], device_times[0], 1e-6);
+    assert_int_equal(choose(c, each, 2), 1); /* one that cannot be captured is timed by itself */
+    assert_float_equal(each[2], times[2], 1e-6);
+    for (int i = 0; i < 3; i++)
+        times[i] = 1 + (float)i;
+    fake.launches = 0;
+    assert_int_equal(choose(c, each, -1), 0);
+    assert_int_equal(fake.launches, 0);
+    close_device(c);
+}
+
 /* A device that gets slower with each run. */
 static double clock_runs;
 
@@ -357,6 +428,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_is_written_along_is_not_cast_in_a_capture),
         cmocka_unit_test(a_longer_copy_is_written_no_further_than_its_weight),
         cmocka_unit_test(the_fastest_that_runs_is_taken),
+        cmocka_unit_test(short_candidates_are_timed_in_captured_runs),
         cmocka_unit_test(a_clock_that_drifts_decides_nothing),
         cmocka_unit_test(deterministic_devices_take_the_first_that_runs),
         cmocka_unit_test(events_that_cannot_be_made_are_told),

@@ -7,7 +7,9 @@
 
 #include <stdlib.h>
 
-enum { WANTED = 16, ROUNDS = 4, MOST_CANDIDATES = 32 };
+enum { WANTED = 16, ROUNDS = 4, REPEATS = 8, MOST_CANDIDATES = 32 };
+
+static const float short_time = 0.1F; /* milliseconds: launches by the host count below */
 
 static size_t operand_bytes(const lt_operand *o)
 {
@@ -160,19 +162,57 @@ static void record_time(const candidates *of, int i, float time)
 /* Times of the candidates. */
 typedef struct timing {
     float time[MOST_CANDIDATES][ROUNDS];
+    lt_cuda_graph_exec graph[MOST_CANDIDATES]; /* REPEATS runs; NULL: run by the host */
     bool fails[MOST_CANDIDATES];
     lt_status last; /* the last failure */
 } timing;
 
-static lt_status time_once(lt_cuda *c, const candidates *of, const lt_cuda_event event[2], int i,
-                           float *time)
+/* Captures REPEATS runs of candidate i. Returns NULL if it cannot be captured. */
+static lt_cuda_graph_exec capture_runs(lt_cuda *c, const candidates *of, int i)
+{
+    const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
+    lt_cuda_graph graph = NULL;
+    lt_cuda_graph_exec exec = NULL;
+    lt_status st = LT_OK;
+    if (!c->api->capture_begin(main)) {
+        c->capturing = true;
+        for (int run = 0; run < REPEATS && !st; run++)
+            st = of->run(of->context, i);
+        c->capturing = false;
+        if (!c->api->capture_end(main, &graph) && !st && c->api->graph_instantiate(&exec, graph))
+            exec = NULL;
+        if (graph)
+            c->api->graph_destroy(graph);
+    }
+    c->api->last_error(); /* set by a failed capture */
+    return exec;
+}
+
+static void capture_all(lt_cuda *c, const candidates *of, timing *t)
+{
+    for (int i = 0; i < of->count; i++)
+        t->graph[i] = t->fails[i] ? NULL : capture_runs(c, of, i);
+}
+
+static lt_status run_timed(lt_cuda *c, const candidates *of, lt_cuda_graph_exec graph, int i)
+{
+    if (!graph)
+        return of->run(of->context, i);
+    LT_CUDA_TRY(c, "cudaGraphLaunch", c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
+    return LT_OK;
+}
+
+/* Sets *time to the milliseconds of a run. */
+static lt_status time_once(lt_cuda *c, const candidates *of, const lt_cuda_event event[2],
+                           lt_cuda_graph_exec graph, int i, float *time)
 {
     const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
     LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(event[0], main));
-    LT_TRY(of->run(of->context, i));
+    LT_TRY(run_timed(c, of, graph, i));
     LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(event[1], main));
     LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(event[1]));
     LT_CUDA_TRY(c, "cudaEventElapsedTime", c->api->event_milliseconds(time, event[0], event[1]));
+    *time /= graph ? REPEATS : 1;
     return LT_OK;
 }
 
@@ -184,14 +224,24 @@ static void run_round(lt_cuda *c, const candidates *of, const lt_cuda_event *eve
         const int i = round % 2 ? of->count - 1 - k : k;
         if (t->fails[i])
             continue;
-        lt_status st =
-            event ? time_once(c, of, event, i, &t->time[i][round]) : of->run(of->context, i);
+        lt_status st = event ? time_once(c, of, event, t->graph[i], i, &t->time[i][round])
+                             : of->run(of->context, i);
         t->fails[i] = reset_error(c, st) != LT_OK;
         t->last = st ? st : t->last;
     }
 }
 
-/* A device's clock changes as it warms up: rounds in alternating direction expose all candidates to the same clocks. */
+/* Returns whether a candidate takes less than short_time in round 0. */
+static bool is_any_short(const candidates *of, const timing *t)
+{
+    bool found = false;
+    for (int i = 0; i < of->count; i++)
+        found = found || (!t->fails[i] && t->time[i][0] < short_time);
+    return found;
+}
+
+/* A device's clock changes as it warms up: rounds in alternating direction expose all candidates to the same clocks.
+ * Short candidates are timed in captured runs, as in a recorded step: the host takes longer to launch them. */
 static lt_status time_candidates(lt_cuda *c, const candidates *of, const lt_cuda_event event[2],
                                  int *best)
 {
@@ -199,8 +249,15 @@ static lt_status time_candidates(lt_cuda *c, const candidates *of, const lt_cuda
     float least = 0;
     LT_ASSERT(of->count <= MOST_CANDIDATES);
     run_round(c, of, NULL, 0, &t);
-    for (int round = 0; round < ROUNDS; round++)
+    run_round(c, of, event, 0, &t);
+    const bool captured = is_any_short(of, &t);
+    if (captured)
+        capture_all(c, of, &t);
+    for (int round = captured ? 0 : 1; round < ROUNDS; round++)
         run_round(c, of, event, round, &t);
+    for (int i = 0; i < of->count; i++)
+        if (t.graph[i])
+            c->api->graph_exec_destroy(t.graph[i]);
     *best = -1;
     for (int i = 0; i < of->count; i++) {
         qsort(t.time[i], ROUNDS, sizeof *t.time[i], compare_floats);
