@@ -49,11 +49,13 @@ struct counters {
 };
 extern counters counted;
 
-/* Traffic of the running work: bytes of device memory, arithmetic, and sequential rows of a triangular solve. */
+/* Traffic of the running work: bytes of device memory, arithmetic, and sequential rows of a triangular solve; of a
+ * kernel the mangled types of its launch. */
 struct traffic {
     uint64_t read, written;
     double flops;
     int64_t rows;
+    const char *types;
 };
 extern traffic moved;
 

@@ -66,6 +66,7 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
         [=] {
             if (ends_norms(name))
                 norms = grid.x;
+            moved.types = thread.target_type().name();
             const bool traced = tracer && (in_graph || wished().eager);
             if (wished().dry > 1)
                 return;

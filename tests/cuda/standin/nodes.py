@@ -90,6 +90,25 @@ def every_recorded_step_has_at_most_so_many_tiny_nodes(_):
 
 
 @rows.full
+def instructions_take_the_time_that_bytes_do_not(_):
+    """Counts of check_kernels by kernel and types: all elementwise kernels of a transformer have one, by their rule. A node takes
+    the longest of the three times; less bandwidth or arithmetic takes longer."""
+    found = [w for w in narrow("gpt", "bf16") if w.name == "apply_rule_dense"]
+    rates = {nodes.instructions(w._replace(read=16, written=0)) for w in found}
+    assert len(rates) > 1 and min(rates) > 0, rates
+    gelu = next(w for w in found if "gelu_rule" in w.types)._replace(read=1 << 30, written=0, flops=0)
+    assert nodes.instructions(gelu) == max(rates) * (1 << 26), gelu
+    bound, before = {m.title[:4]: nodes.seconds(gelu, "bf16", m) for m in nodes.MACHINES}, nodes.LIMITS
+    nodes.LIMITS = [(name, types, 10 * most) for name, types, most in before]
+    slow = nodes.seconds(gelu, "bf16") - nodes.GAP, nodes.instructions(gelu) / nodes.ISSUE
+    nodes.LIMITS = before
+    assert abs(slow[0] - slow[1]) < 1e-9 and bound["H100"] > bound["H200"], (slow, bound)
+    conv = gelu._replace(name="cudnn fwd", types="", read=0, flops=1e12)
+    times = [nodes.seconds(conv, "f16", m) for m in nodes.MACHINES]
+    assert times[1] > times[0] == times[2] and times[1] == times[3], times
+
+
+@rows.full
 def attention_moves_and_computes_what_it_must(_):
     """Operations and bytes of the narrow GPT-2's graphs: two products forward and five backward, q, k, v in 16 bits and a number for each query;
     backward a matrix of scores in padded rows, written and read, and the sums of dy * y."""
@@ -217,7 +236,8 @@ def equal_matrices_move_the_same_bytes(folder):
     assert not bad and every != one, bad[:3]
 
 
-ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_so_many_tiny_nodes, attention_moves_and_computes_what_it_must,
+ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_so_many_tiny_nodes,
+        instructions_take_the_time_that_bytes_do_not, attention_moves_and_computes_what_it_must,
         shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back,
         bytes_of_kernels_are_counted, terms_of_roots_move_triangles, equal_matrices_move_the_same_bytes,
         panels_of_factors_wait_for_one_another]

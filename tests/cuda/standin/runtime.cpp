@@ -38,9 +38,9 @@ void log_work(const char *what)
 {
     static FILE *const file = wished().works.empty() ? NULL : fopen(wished().works.c_str(), "w");
     if (file)
-        fprintf(file, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%.0f\t%" PRId64 "\n",
+        fprintf(file, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%.0f\t%" PRId64 "\t%s\n",
                 in_graph ? "graph" : "stream", what, moved.read, moved.written, moved.flops,
-                moved.rows);
+                moved.rows, moved.types ? moved.types : "");
 }
 
 int current_device()
