@@ -2,6 +2,7 @@
  * is kept, no partial file is left, and the next attempt works. */
 
 #include "base/atomic_dir.h"
+#include "base/encoding/json.h"
 #include "faults.h"
 #include "temp_folder.h"
 #include "tiny.h"
@@ -151,18 +152,41 @@ static void a_load_that_fails_is_repeated(void **state)
     end_save(&s);
 }
 
+static lt_status parse_many_values(void *context)
+{
+    enum { VALUES = 1000 };
+    char text[2 * VALUES + 2] = "[0";
+    lt_json *json = NULL;
+    (void)context;
+    for (int i = 1; i < VALUES; i++)
+        memcpy(text + 2 * i, ",0", 2);
+    text[2 * VALUES] = ']';
+    LT_TRY(lt_json_parse(&json, text, 2 * VALUES + 1, "values", 1));
+    assert_int_equal(lt_json_root(json)->count, VALUES);
+    lt_json_free(&json);
+    return LT_OK;
+}
+
+static void all_values_of_a_text_are_freed(void **state)
+{
+    (void)state;
+    const fault_case c = {
+        .name = "values", .kinds = FAULT_MEMORY, .act = parse_many_values, .least = 4};
+    (void)faults_each(&c);
+}
+
 int main(void)
 {
     enum { ROWS = COUNT_OF(rows) };
     static char name[2 * ROWS][64];
-    struct CMUnitTest tests[2 * ROWS];
+    struct CMUnitTest tests[2 * ROWS + 1] = {cmocka_unit_test(all_values_of_a_text_are_freed)};
     for (size_t i = 0; i < 2 * ROWS; i++) {
         const row *r = &rows[i % ROWS];
         snprintf(name[i], sizeof name[i], "%s: %s", i < ROWS ? "saved" : "loaded", r->name);
-        tests[i] = (struct CMUnitTest){name[i],
-                                       i < ROWS ? a_save_that_fails_leaves_the_earlier_one
-                                                : a_load_that_fails_is_repeated,
-                                       temp_setup, temp_teardown, (void *)(uintptr_t)r};
+        tests[i + 1] = (struct CMUnitTest){name[i],
+                                           i < ROWS ? a_save_that_fails_leaves_the_earlier_one
+                                                    : a_load_that_fails_is_repeated,
+                                           temp_setup, temp_teardown, (void *)(uintptr_t)r};
     }
     return faults_run("faults in a checkpoint", tests, COUNT_OF(tests), NULL, NULL);
 }

@@ -163,6 +163,25 @@ static void shampoo_has_spectra_and_grafting_ratios(void **state)
     stop(&p);
 }
 
+static lt_status make_iterated(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = plain_shampoo();
+    c.root_solver = LT_ROOT_NEWTON;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static void roots_by_iterations_have_a_residual(void **state)
+{
+    (void)state;
+    problem p = {.steps = EVERY};
+    play(&p, make_iterated);
+    for (size_t d = 0; d < 2; d++) {
+        const double residual = number(&p, LT_TABLE_FACTOR, d, LT_FACTOR_RESIDUAL);
+        assert_true(residual > 0 && residual < 1e-4);
+    }
+    stop(&p);
+}
+
 static lt_status make_trace_scaled(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = plain_shampoo();
@@ -485,6 +504,7 @@ int main(void)
         cmocka_unit_test(adam_has_the_ratio_of_its_moments),
         cmocka_unit_test(lars_has_its_trust_ratio),
         cmocka_unit_test(shampoo_has_spectra_and_grafting_ratios),
+        cmocka_unit_test(roots_by_iterations_have_a_residual),
         cmocka_unit_test(spectra_are_of_the_trace_scaled_factors),
         cmocka_unit_test(soap_has_the_off_diagonal_share_of_its_last_basis),
         cmocka_unit_test(muon_has_the_singular_values_of_its_update),
