@@ -141,7 +141,8 @@ test_on_arm64()
     rows "suites for ARM64" "$work/arm64-tests" --timeout-multiplier 5 "${tests[@]}"
     if tools/cross/emulate true 2>/dev/null; then
         row "programs for ARM64 that tests start" tools/cross/emulate meson test -C "$work/arm64-tests" --timeout-multiplier 5 \
-            replay_cli quantized_formats launch "launch plan" "train_mlp share" "train_mlp served" train_registered
+            replay_cli quantized_formats launch "launch plan" "train_mlp share" "train_mlp served" train_registered \
+            "train_vit program" "train_resnet50 usage" "train_resnet50 predict"
     else
         skip "programs for ARM64 that tests start" "user namespaces have no binfmt_misc (Linux 6.7)"
     fi
