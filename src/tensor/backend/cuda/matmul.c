@@ -403,6 +403,7 @@ static lt_status run_product(lt_cuda *c, const call *p)
     if (!chosen) {
         p = &separate;
         LT_TRY(prepare_plan(c, p, operand, &b, &chosen));
+        LT_ASSERT(chosen); /* a plain product has an algorithm, or was an error */
     }
     LT_TRY(lt_operands_open(c, operand, OPERANDS, chosen->workspace, &workspace));
     LT_TRY(run_plan(c, chosen, operand, b.swapped, workspace));
