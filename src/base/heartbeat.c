@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 struct lt_heartbeat {
@@ -112,8 +111,8 @@ lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
             watch_process(process, pidfd, rank, interval);
         _exit(0);
     }
-    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
-    }
+    if (child > 0)
+        lt_os_wait(child);
     if (pidfd >= 0)
         close(pidfd);
     return child < 0 ? lt_fail(LT_E_IO, "heartbeat: fork: %s", strerror(errno)) : LT_OK;

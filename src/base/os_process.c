@@ -58,6 +58,14 @@ bool lt_os_process_wait(int fd, pid_t pid, double seconds)
 #endif
 }
 
+int lt_os_wait(pid_t pid)
+{
+    int status = -1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
 bool lt_os_child_has_ended(pid_t pid)
 {
     siginfo_t ended = {0};

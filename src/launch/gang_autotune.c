@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_ARGS = 512, TEXT = LT_LAUNCH_PATH };
@@ -167,7 +166,6 @@ static lt_status make_plan_argv(argv_list *w, const lt_launch *launch, const lt_
 /* Runs a child that ends with this process, its output going to a file; returns its status. */
 static int run_child(char *const *argv, const char *log)
 {
-    int status = 0;
     const pid_t pid = fork();
     if (!pid) {
         sigset_t none;
@@ -182,11 +180,7 @@ static int run_child(char *const *argv, const char *log)
         dprintf(2, "%s: %s\n", argv[0], strerror(errno));
         _exit(1);
     }
-    if (pid < 0)
-        return -1;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    return status;
+    return pid < 0 ? -1 : lt_os_wait(pid);
 }
 
 /* Returns the last line of a file that is not empty. */

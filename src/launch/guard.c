@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,8 +88,7 @@ void lt_guard_close(lt_guard *guard)
     if (!guard->pid)
         return;
     kill(guard->pid, SIGKILL);
-    while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {
-    }
+    lt_os_wait(guard->pid);
     munmap((void *)(size_t)guard->group, (guard->count + 1) * sizeof *guard->group);
     *guard = (lt_guard){0};
 }

@@ -11,6 +11,7 @@
 #include "base/socket.h"
 #include "launch/host_link.h"
 #include "launch/spawn.h"
+#include "tensor/tensor.h"
 
 #include "lather/device.h"
 
@@ -22,7 +23,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,30 +37,9 @@ static double seconds_since_1970(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Returns the line of --version on the instruction sets in use. */
-static const char *kernels(void)
-{
-    const char *line = "";
-    for (int i = 0; (line = lt_build_info(i)) && strncmp(line, "CPU kernels: ", 13) != 0;)
-        i++;
-    return line ? line + 13 : "unknown";
-}
-
 /* --- On the host --- */
 
 enum { FLAG = 1, FILES, FOLDER, MARK, ADDRESS, PORT, SHARED, WORDS };
-
-static lt_status check_folder(const char *path)
-{
-    char name[LT_LAUNCH_PATH + 32];
-    snprintf(name, sizeof name, "%s/check-XXXXXX", path);
-    const int fd = mkstemp(name);
-    if (fd < 0)
-        return lt_fail(LT_E_IO, "%s cannot be written: %s", path, strerror(errno));
-    close(fd);
-    unlink(name);
-    return LT_OK;
-}
 
 /* Connects to the launcher, whose kernel accepts; *out is the caller's. */
 static lt_status check_link(const char *address, const char *port, int *out)
@@ -90,9 +69,9 @@ static lt_status check_this_host(char *const *argv, struct statvfs *disk, int *l
 {
     if (chdir(argv[FOLDER]) || statvfs(".", disk))
         return lt_fail(LT_E_IO, "%s: %s", argv[FOLDER], strerror(errno));
-    if (access(".", W_OK))
-        return lt_fail(LT_E_IO, "%s cannot be written: %s", argv[FOLDER], strerror(errno));
-    LT_TRY(check_folder(argv[FILES]));
+    for (int i = FILES; i <= FOLDER; i++)
+        if (access(argv[i], W_OK))
+            return lt_fail(LT_E_IO, "%s cannot be written: %s", argv[i], strerror(errno));
     return *argv[PORT] == '0' ? LT_OK : check_link(argv[ADDRESS], argv[PORT], link);
 }
 
@@ -111,7 +90,8 @@ int lt_launch_host_check_main(int argc, char *const *argv)
     lt_elf_build_id(build);
     printf("lather-host %.3f %.0f %.0f %d %d %s %s %s\n", seconds_since_1970(),
            (double)disk.f_bavail * (double)disk.f_frsize, lt_machine_available_bytes(), ended,
-           !access(argv[SHARED], F_OK), lt_version(), *build ? build : "unknown", kernels());
+           !access(argv[SHARED], F_OK), lt_version(), *build ? build : "unknown",
+           lt_device_isa(false));
     fflush(stdout);
     if (link >= 0)
         lt_host_link_serve(link, check_seconds + links_seconds);
@@ -249,13 +229,6 @@ static lt_status start_check(const lt_host_checks *all, const lt_launch_host *h,
     return st;
 }
 
-/* Returns true if the line of a report is complete; the host then waits for the measurement of its link. */
-static bool has_reported(const check *c)
-{
-    const char *at = strstr(c->text, "lather-host ");
-    return at && strchr(at, '\n');
-}
-
 static void read_check(check *c)
 {
     const ssize_t got = read(c->output, c->text + c->bytes, sizeof c->text - 1 - c->bytes);
@@ -296,11 +269,8 @@ void lt_host_checks_free(lt_host_checks **checks)
     *checks = NULL;
     for (int i = 0; all && all->fd && i < all->launch->hosts->count; i++) {
         check *c = &all->check[i];
-        if (c->pid > 0) {
-            kill(-c->pid, SIGKILL);
-            while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
-            }
-        }
+        if (c->pid > 0 && !kill(-c->pid, SIGKILL))
+            lt_os_wait(c->pid);
         lt_socket_close(&c->output);
         lt_socket_close(&c->listener);
     }
@@ -370,7 +340,8 @@ bool lt_host_checks_poll(lt_host_checks *all, double seconds)
         open = 0;
         left = fmax(end - lt_clock_seconds(), 0);
         for (int i = 0; i < count; i++) {
-            const int fd = has_reported(&all->check[i]) ? -1 : all->check[i].output;
+            const char *line = strstr(all->check[i].text, "lather-host ");
+            const int fd = line && strchr(line, '\n') ? -1 : all->check[i].output;
             all->fd[i] = (struct pollfd){.fd = fd, .events = POLLIN};
             open += fd >= 0;
         }
@@ -433,52 +404,49 @@ static void apply_check(const lt_host_checks *all, int i, int *back)
 /* Logs the first two hosts with different builds or CPU kernels, unless all gangs have --reproducible. */
 static void compare_hosts(const lt_host_checks *all)
 {
-    const lt_launch_hosts *hosts = all->launch->hosts;
-    const lt_host_report *a = NULL, *b = NULL;
-    bool is_exact = true;
-    int first = 0;
+    const lt_launch_host *host = all->launch->hosts->host;
+    bool is_done = true;
+    int a = -1;
     for (const lt_launch_handle *h = all->launch->program->first; h; h = h->next)
-        is_exact =
-            is_exact
-            && (h->config.kind != LT_LAUNCH_NODE_GANG || lt_launch_find_flag(h, "--reproducible"));
-    for (int i = 0; i < hosts->count && !is_exact; i++) {
-        if (!all->check[i].passed)
+        if (h->config.kind == LT_LAUNCH_NODE_GANG && !lt_launch_find_flag(h, "--reproducible"))
+            is_done = false;
+    for (int b = 0; b < all->launch->hosts->count && !is_done; b++) {
+        if (!all->check[b].passed)
             continue;
-        b = &all->check[i].report;
-        first = a ? first : i;
-        a = a ? a : b;
-        if (!strcmp(a->build, b->build) && !strcmp(a->kernels, b->kernels))
-            continue;
-        fprintf(all->launch->log,
+        a = a < 0 ? b : a;
+        const lt_host_report *r = &all->check[a].report, *s = &all->check[b].report;
+        is_done = strcmp(r->build, s->build) != 0 || strcmp(r->kernels, s->kernels) != 0;
+        if (is_done)
+            fprintf(
+                all->launch->log,
                 "launch| hosts %s and %s differ, so results depend on the placement of ranks by "
                 "rounding: build %s, CPU kernels %s; build %s, CPU kernels %s\n",
-                hosts->host[first].name, hosts->host[i].name, a->build, a->kernels, b->build,
-                b->kernels);
-        return;
+                host[a].name, host[b].name, r->build, r->kernels, s->build, s->kernels);
     }
 }
 
 /* Measures the links of hosts that passed, one after the other; logs those slower than a tenth of the others' median. */
-static lt_status measure_links(lt_host_checks *all)
+static void measure_links(lt_host_checks *all)
 {
-    const int count = all->launch->hosts->count;
-    const double seconds = fmin(link_seconds, links_seconds / count), tenth = 0.1;
-    double *gbit;
+    const int count = all->launch->hosts->count, tenth = 10;
     int links = 0;
-    LT_TRY(LT_ALLOC(&gbit, count));
     for (int i = 0; i < count; i++) {
         check *c = &all->check[i];
-        if (c->passed && c->listener >= 0 && lt_host_link_measure(c->listener, seconds, &c->link))
-            gbit[links++] = c->link.gbit;
+        if (c->passed && c->listener >= 0)
+            links += lt_host_link_measure(c->listener, fmin(link_seconds, links_seconds / count),
+                                          &c->link);
     }
-    const double median = lt_host_link_median(gbit, links);
-    for (int i = 0; i < count; i++)
-        if (all->check[i].link.gbit > 0 && all->check[i].link.gbit < tenth * median)
-            fprintf(all->launch->log,
-                    "launch| host %s: a link of %.3g Gbit/s, the others' median is %.3g Gbit/s\n",
-                    all->launch->hosts->host[i].name, all->check[i].link.gbit, median);
-    lt_free(gbit);
-    return LT_OK;
+    for (int i = 0; i < count; i++) {
+        const double gbit = all->check[i].link.gbit;
+        int faster = 0;
+        for (int k = 0; k < count && gbit > 0; k++)
+            faster += all->check[k].link.gbit > tenth * gbit;
+        if (faster && 2 * faster >= links - 1)
+            fprintf(
+                all->launch->log,
+                "launch| host %s: a link of %.3g Gbit/s, less than a tenth of the others' median\n",
+                all->launch->hosts->host[i].name, gbit);
+    }
 }
 
 lt_status lt_launch_hosts_check(const lt_launch *launch, const lt_task *task, int *back)
@@ -488,13 +456,13 @@ lt_status lt_launch_hosts_check(const lt_launch *launch, const lt_task *task, in
     LT_TRY(lt_host_checks_start(&all, launch, task, false));
     while (!lt_host_checks_poll(all, check_seconds)) {
     }
-    const lt_status st = measure_links(all);
-    for (int i = 0; !st && i < launch->hosts->count; i++)
+    measure_links(all);
+    for (int i = 0; i < launch->hosts->count; i++)
         apply_check(all, i, back);
     if (!launch->hosts->was_checked)
         compare_hosts(all);
     lt_host_checks_free(&all);
     fflush(launch->log);
     launch->hosts->was_checked = true;
-    return st;
+    return LT_OK;
 }

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 enum { ECHO_BYTE = 'e', SEND_ALL = 's', BLOCK = 1 << 16 };
@@ -41,48 +40,25 @@ static bool ask(int fd, char what)
     return send(fd, &what, 1, LT_NO_SIGPIPE) == 1;
 }
 
-static bool measure(int fd, double end, lt_host_link *out)
-{
-    enum { ROUND_TRIPS = 3 };
-    const double to_gbit = 8e-9;
-    double least = INFINITY, bytes = 0;
-    size_t got;
-    for (int i = 0; i < ROUND_TRIPS; i++) {
-        const double begin = lt_clock_seconds();
-        if (!ask(fd, ECHO_BYTE) || !receive(fd, end))
-            return false;
-        least = fmin(least, lt_clock_seconds() - begin);
-    }
-    if (!ask(fd, SEND_ALL) || !receive(fd, end)) /* the first bytes came in a burst */
-        return false;
-    const double begin = lt_clock_seconds();
-    while ((got = receive(fd, end)))
-        bytes += (double)got;
-    *out = (lt_host_link){.gbit = to_gbit * bytes / (lt_clock_seconds() - begin),
-                          .ms = 1e3 * least / 2};
-    return out->gbit > 0;
-}
-
 bool lt_host_link_measure(int listener, double seconds, lt_host_link *out)
 {
-    const double end = lt_clock_seconds() + seconds;
-    *out = (lt_host_link){0};
+    enum { ROUND_TRIPS = 3 };
+    const double end = lt_clock_seconds() + seconds, to_gbit = 8e-9;
+    double least = INFINITY, bytes = 0;
     int fd = lt_socket_wait(listener, POLLIN, end) ? lt_os_accept(listener) : -1;
-    if (fd >= 0)
-        lt_socket_set_options(fd);
-    const bool done = fd >= 0 && measure(fd, end, out);
+    bool there = fd >= 0;
+    for (int i = 0; there && i < ROUND_TRIPS; i++) {
+        const double begin = lt_clock_seconds();
+        there = ask(fd, ECHO_BYTE) && receive(fd, end);
+        least = fmin(least, lt_clock_seconds() - begin);
+    }
+    there = there && ask(fd, SEND_ALL) && receive(fd, end); /* the first bytes came in a burst */
+    const double begin = lt_clock_seconds();
+    for (size_t got; there && (got = receive(fd, end));)
+        bytes += (double)got;
+    *out = (lt_host_link){0};
+    if (bytes > 0)
+        *out = (lt_host_link){to_gbit * bytes / (lt_clock_seconds() - begin), 1e3 * least / 2};
     lt_socket_close(&fd);
-    return done;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double lt_host_link_median(double *gbit, int count)
-{
-    qsort(gbit, (size_t)count, sizeof *gbit, compare);
-    return count > 1 ? gbit[(count - 1) / 2 + 1] : 0;
+    return bytes > 0;
 }

@@ -13,7 +13,5 @@ void lt_host_link_serve(int fd, double seconds);
 /* Accepts the host's connection from a socket that listens, and measures it for at most `seconds`. Returns false if that
  * was too short or the host has gone. */
 bool lt_host_link_measure(int listener, double seconds, lt_host_link *out);
-/* Returns the median of the other links, for links slower than that; 0 if there is one link. Sorts gbit. */
-double lt_host_link_median(double *gbit, int count);
 
 #endif

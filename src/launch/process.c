@@ -76,7 +76,6 @@ static void set_variables(const lt_launch_values *v)
 static lt_status run_command_under_srun(char *const *words, const lt_launch_values *v)
 {
     const struct sigaction action = {.sa_handler = send_sigterm_to_command, .sa_flags = SA_RESTART};
-    int status = 0;
     command = fork();
     if (!command) {
         lt_os_die_with_parent(SIGKILL);
@@ -87,8 +86,7 @@ static lt_status run_command_under_srun(char *const *words, const lt_launch_valu
     }
     sigaction(SIGUSR1, &action, NULL);
     LT_TRY(start_heartbeats(v, command));
-    while (waitpid(command, &status, 0) < 0 && errno == EINTR) {
-    }
+    const int status = lt_os_wait(command);
     if (WIFSIGNALED(status)) {
         signal(WTERMSIG(status), SIG_DFL);
         raise(WTERMSIG(status)); /* for srun's message */

@@ -218,9 +218,7 @@ int lt_process_finish(const lt_launch *launch, lt_process *process)
 {
     enum { TIMEOUT_MS = 2000 };
     char mark[2 * LT_LAUNCH_NAME];
-    int status = 0;
-    while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    const int status = lt_os_wait(process->pid);
     kill(-process->pid, SIGKILL); /* ends its remaining children */
     if (launch->hosts) /* shells of mpirun that wait for a dead host, ranks in separate groups */
         lt_os_kill_marked(LT_TASK_MARK, lt_task_mark(launch, process->task, mark, sizeof mark));

@@ -14,9 +14,6 @@ typedef enum lt_process_state {
     LT_PROCESS_DONE
 } lt_process_state;
 
-/* Exit status of a trainer that stopped after its checkpoint was complete. */
-enum { LT_TRAINER_STOPPED = 3 };
-
 typedef struct lt_process {
     lt_task *task;
     lt_process_state state;

@@ -301,9 +301,10 @@ static void start_again(supervisor *s, lt_process *p, lt_status st)
 
 static void handle_exit(supervisor *s, lt_process *p)
 {
+    enum { INTERRUPTED = 3 }; /* a trainer after a checkpoint */
     const int status = lt_process_finish(s->launch, p);
     lt_host_checks_free(&p->checks);
-    const bool stopped = WIFEXITED(status) && WEXITSTATUS(status) == LT_TRAINER_STOPPED;
+    const bool stopped = WIFEXITED(status) && WEXITSTATUS(status) == INTERRUPTED;
     if (s->stopping)
         return;
     if (p->grows && stopped && !*p->hang.why) {

@@ -327,10 +327,9 @@ static void hosts_that_differ_are_said_once(void **state)
     free(log);
 }
 
-static void a_link_is_measured_and_a_slow_one_is_below_the_others(void **state)
+static void a_link_is_measured(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    double links[] = {1, 900, 1000}, two[] = {40, 3}, one[] = {3};
     lt_host_link link;
     int listener = lt_os_socket(AF_INET, false);
     (void)state;
@@ -349,9 +348,6 @@ static void a_link_is_measured_and_a_slow_one_is_below_the_others(void **state)
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_false(lt_host_link_measure(listener, 0.01, &link));
     close(listener);
-    assert_near(lt_host_link_median(links, 3), 1000, 0);
-    assert_near(lt_host_link_median(two, 2), 40, 0);
-    assert_near(lt_host_link_median(one, 1), 0, 0);
 }
 
 static volatile sig_atomic_t asked_to_stop;
@@ -440,8 +436,7 @@ int main(void)
          NULL, NULL},
         {"messages name a lost host", messages_name_a_lost_host, NULL, NULL, NULL},
         {"hosts that differ are said once", hosts_that_differ_are_said_once, NULL, NULL, NULL},
-        {"a link is measured, and a slow one is below the others",
-         a_link_is_measured_and_a_slow_one_is_below_the_others, NULL, NULL, NULL},
+        {"a link is measured", a_link_is_measured, NULL, NULL, NULL},
         {"a gang is asked to stop when its host is back",
          a_gang_is_asked_to_stop_when_its_host_is_back, NULL, NULL, NULL},
     };

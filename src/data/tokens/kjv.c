@@ -15,14 +15,12 @@
 
 #include "lather/ext/fail.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SIZE_AT = 84, COUNT_AT = 88, TABLE_AT = 92, WINDOW = 1 << 16, MOST = 4096, NUMBER = 4 };
@@ -56,8 +54,7 @@ static bool run_gzip(int from, int to)
     posix_spawn_file_actions_adddup2(&files, to, STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     if (!posix_spawnp(&pid, program, &files, NULL, argv, environ))
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            continue;
+        status = lt_os_wait(pid);
     posix_spawn_file_actions_destroy(&files);
     return !status;
 }

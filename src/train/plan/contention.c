@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* Barrier in memory that all processes share; they sleep on the futex `round`. */
@@ -133,8 +132,7 @@ void lt_plan_workers_stop(plan_workers *w)
     for (int i = 0; i < w->count; i++)
         kill(w->pid[i], SIGKILL);
     for (int i = 0; i < w->count; i++)
-        while (waitpid(w->pid[i], NULL, 0) < 0 && errno == EINTR)
-            continue;
+        lt_os_wait(w->pid[i]);
     lt_free(w->pid);
     if (w->barrier)
         munmap(w->barrier, sizeof *w->barrier);

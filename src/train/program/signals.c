@@ -17,28 +17,21 @@ static void on_signal(int signal)
     /* A closing terminal may send SIGHUP twice, and a batch system SIGUSR1 before SIGTERM: only a second SIGINT or
      * SIGTERM stops immediately. */
     const bool urgent = signal == SIGINT || signal == SIGTERM;
+    after_epoch = after_epoch || signal == SIGUSR2;
     if (asked && urgent)
         _exit(SHELL_OFFSET + signal);
     asked |= urgent;
-    if (seen)
+    if (seen || signal == SIGUSR2)
         return;
     seen = 1;
     ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
     (void)written;
 }
 
-static void on_epoch_signal(int signal)
-{
-    (void)signal;
-    after_epoch = 1;
-}
-
 void lt_signals_install(void)
 {
-    static const int asking[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const int asking[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     struct sigaction old, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    const struct sigaction later = {.sa_handler = on_epoch_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGUSR2, &later, NULL);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
         sigaction(asking[i], NULL, &old);
