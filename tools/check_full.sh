@@ -485,6 +485,8 @@ debian_packages()
 storm_full()
 {
     storm 200
+    counted "60 kills of ranks, nodes and launchers of a gang" tools/gang_storm.py "$work/main/tools/lather" \
+        "$work/main/tests/models/train_mlp" --kills 60
     syscall_storm 1000 200 200
     row "20 kills of reproduce" /usr/bin/python3 tests/tools/test_reproduce.py \
         "$work/main/models/resnet50/train_resnet50" --kills 20 \
