@@ -28,7 +28,7 @@ bool lt_os_process_open(int *fd, pid_t pid);
 bool lt_os_process_wait(int fd, pid_t pid, double seconds);
 /* Returns true if a child of this process has ended. Its status remains for waitpid(). */
 bool lt_os_child_has_ended(pid_t pid);
-/* Waits for a child. Returns its status, -1 if it is none. */
+/* Waits for a child. Returns its status, or -1 for another process. */
 int lt_os_wait(pid_t pid);
 /* Kills (SIGKILL) the other processes of this user that have the variable in their first environment. Returns their number;
  * portable: 0. */
