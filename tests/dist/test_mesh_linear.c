@@ -452,7 +452,10 @@ static lt_status wrong_shapes(mesh_rank *r)
     lt_process_group *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
     const lt_summa_config config = {row, lt_mesh_group(r->mesh, LT_MESH_COLUMN), NULL, 9, 4, false};
     lt_status st = lt_linear_summa(r->tape, x, x, NULL, config) ? LT_OK : lt_tape_status(r->tape);
-    const bool named = st == LT_E_SHAPE && strstr(lt_error_message(), "want [..,");
+    char place[64];
+    snprintf(place, sizeof place, "at row %d, column %d of 2 x 2 ranks, want [..,",
+             config.column->rank, row->rank);
+    const bool named = st == LT_E_SHAPE && strstr(lt_error_message(), place);
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
     st = lt_group_allgather(r->tape, x, row, 7) ? LT_OK : lt_tape_status(r->tape);
     const bool rows = st == LT_E_SHAPE && strstr(lt_error_message(), "of the 7 rows");

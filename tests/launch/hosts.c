@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -418,6 +419,22 @@ static void a_gang_is_asked_to_stop_when_its_host_is_back(void **state)
     unlink(path);
 }
 
+static void a_process_without_descriptors_is_an_error(void **state)
+{
+    const lt_launch_handle group = {.config = {.label = "few"}};
+    lt_task task = {.group = &group, .count = 2};
+    lt_launch launch = {.hosts = NULL};
+    lt_process process = {.task = &task};
+    struct rlimit limit;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, limit.rlim_max}), 0);
+    const lt_status st = lt_process_start(&launch, &process);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(st, LT_E_IO);
+    assert_non_null(strstr(lt_error_message(), "launch: few: pipe: "));
+}
+
 int main(void)
 {
     const struct CMUnitTest rows[] = {
@@ -439,6 +456,8 @@ int main(void)
         {"a link is measured", a_link_is_measured, NULL, NULL, NULL},
         {"a gang is asked to stop when its host is back",
          a_gang_is_asked_to_stop_when_its_host_is_back, NULL, NULL, NULL},
+        {"a process without descriptors is an error", a_process_without_descriptors_is_an_error,
+         NULL, NULL, NULL},
     };
     unsetenv("PBS_NODEFILE");
     unsetenv("OMPI_MCA_orte_default_hostfile");
