@@ -36,79 +36,53 @@ __global__ void lookup_rows(table_ids ids, lt_view w, lt_view y)
 
 enum {
     ID_TILE = 4096, /* ids that a block reads before it adds rows */
-    ID_WORDS = ID_TILE / 32,
     MOST_ROWS = 64, /* rows of the table per block */
-    OF_THREAD = 4,  /* columns per thread */
-    BLOCKS = 1024   /* fill a device */
+    NO_ROW = 255,
+    OF_THREAD = 4, /* columns per thread */
+    BLOCKS = 1024  /* fill a device */
 };
 
 /* The places in a tile of the ids of a block's rows, by row and then in order. */
 struct id_list {
-    uint32_t bits[ID_WORDS]; /* per id: 1 if its row is the block's */
-    int32_t before[ID_WORDS];
-    uint16_t found[ID_TILE], place[ID_TILE]; /* in order; by row */
-    uint8_t row[ID_TILE];                    /* row of each entry of found */
-    int32_t count, end[MOST_ROWS];           /* end[r]: end of row r in place */
+    union {
+        uint8_t row[ID_TILE]; /* per id: number of its row in the block, or NO_ROW */
+        uint4 rows[ID_TILE / 16];
+    };
+    uint16_t place[ID_TILE];
+    int32_t end[MOST_ROWS]; /* end[r]: end of row r in place */
 };
 
-__device__ int count_bits(uint32_t word)
+/* Calls use(i) for each id of the tile that has one of the block's rows, in order. */
+template <class Use> __device__ void for_ids(const id_list &list, Use use)
 {
-    int count = 0;
-    for (; word; word &= word - 1)
-        count++;
-    return count;
+    for (int w = 0; w < ID_TILE / 16; w++) {
+        const uint4 rows = list.rows[w];
+        for (int i = 16 * w; (rows.x & rows.y & rows.z & rows.w) != ~0U && i < 16 * w + 16; i++)
+            if (list.row[i] != NO_ROW)
+                use(i);
+    }
 }
 
-/* Lists in order the places from begin to end - 1 whose id is one of `rows` from first on. Called by all threads. */
+/* Lists the places from begin to end - 1 whose id is one of `rows` from first on; a thread sorts one row's. Called by
+ * all threads. */
 __device__ void find_ids(id_list *list, const table_ids &ids, int64_t first, int64_t rows,
                          int64_t begin, int64_t end)
 {
-    const int word = (int)threadIdx.x;
-    __syncthreads(); /* the previous list was used */
-    if (word < ID_WORDS)
-        list->bits[word] = 0;
-    if (word == 0)
-        list->count = 0;
-    __syncthreads();
-    for (int64_t n = begin + threadIdx.x; n < end; n += THREADS) {
-        const int64_t row = ids.at(n) - first;
-        if (row >= 0 && row < rows) {
-            const int i = (int)(n - begin);
-            atomicAdd(&list->bits[i / 32], (uint32_t)1 << i % 32); /* each bit once: in any order */
-            atomicAdd(&list->count, 1);
-        }
-    }
-    __syncthreads();
-    if (list->count == 0)
-        return;
-    if (word < ID_WORDS)
-        list->before[word] = count_bits(list->bits[word]);
-    __syncthreads();
-    if (word < ID_WORDS) {
-        int at = 0;
-        for (int w = 0; w < word; w++)
-            at += list->before[w];
-        for (int bit = 0; bit < 32; bit++)
-            if (list->bits[word] >> bit & 1) {
-                list->row[at] = (uint8_t)(ids.at(begin + word * 32 + bit) - first);
-                list->found[at++] = (uint16_t)(word * 32 + bit);
-            }
-    }
-    __syncthreads();
-}
-
-/* Sorts the list by row, a thread per row; each thread reads all of it. Called by all threads. */
-__device__ void sort_by_row(id_list *list, int64_t rows)
-{
-    const int row = (int)threadIdx.x;
+    const int mine = (int)threadIdx.x;
     int at = 0;
-    for (int i = 0; i < list->count && row < rows; i++)
-        at += list->row[i] < row;
-    for (int i = 0; i < list->count && row < rows; i++)
-        if (list->row[i] == row)
-            list->place[at++] = list->found[i];
-    if (row < rows)
-        list->end[row] = at;
+    for (int i = mine; i < ID_TILE; i += THREADS) {
+        const int64_t row = begin + i < end ? ids.at(begin + i) - first : rows;
+        list->row[i] = row >= 0 && row < rows ? (uint8_t)row : (uint8_t)NO_ROW;
+    }
+    __syncthreads(); /* the previous places were used, too */
+    if (mine < rows) {
+        for_ids(*list, [&](int i) { at += list->row[i] < mine; });
+        for_ids(*list, [&](int i) {
+            if (list->row[i] == mine)
+                list->place[at++] = (uint16_t)i;
+        });
+        list->end[mine] = at;
+    }
     __syncthreads();
 }
 
@@ -123,10 +97,8 @@ __global__ void add_grad_rows(table_ids ids, lt_view dy, int64_t rows, int64_t p
     const int64_t first = (int64_t)blockIdx.y * THREADS * OF_THREAD + threadIdx.x;
     for (int64_t tile = begin; tile < end; tile += ID_TILE) {
         find_ids(&list, ids, row, count, tile, min(tile + ID_TILE, end));
-        if (list.count > 0)
-            sort_by_row(&list, count);
         for (int r = 0, i = 0; r < count; r++) {
-            const int last = list.count > 0 ? list.end[r] : 0;
+            const int last = list.end[r];
             float *const to = sums + (blockIdx.z * rows + row + r) * columns;
             float sum[OF_THREAD] = {};
             if (tile > begin && i == last)
