@@ -345,11 +345,13 @@ def what_libraries_do_not_have_is_reported(cwd):
 
 @full
 def a_refused_capture_is_reported_once(cwd):
-    """Steps run eagerly, with the same bits."""
+    """Steps run eagerly, with the same bits. Plans that were timed are kept."""
     run(cwd, "right", *CUDA)
     p = run(cwd, "eager", *CUDA, order="late", STANDIN_LIES="refuses-capture")
     words = "graph capture failed, steps run eagerly: cuda:0: conv2d: cudnn: cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED"
     assert same(cwd, "right", "eager") and not p.captures and p.said.count(words) == 1, p.said
+    p = run(cwd, "timed", *CUDA, "--no-deterministic", "--batch-size", "5", STANDIN_LIES="refuses-capture")
+    assert p.said.count(words) == 1 and "did not run" not in p.said and "engine" not in p.said, "short plans are timed in captures: " + p.said
 
 
 @full

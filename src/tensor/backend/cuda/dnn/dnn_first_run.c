@@ -67,8 +67,8 @@ lt_status lt_dnn_first_run(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_config 
     const attempt t = {c, cache, config, most, run, context};
     char why[256];
     lt_status st = run(context, plan);
-    if (!st)
-        return LT_OK;
+    if (!st || c->capturing) /* a plan that ran and cannot be captured is kept */
+        return st;
     snprintf(why, sizeof why, "%s", lt_error_message());
     lt_log(LT_LOG_WARN, "tensor", "cuda:%d: %s: engine %" PRId64 ": %s", c->ordinal, c->operation,
            config->number, why);
