@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills ranks, nodes and the launcher of a gang on two nodes of tools/netbed, two ranks each, every few seconds.
 
-    tools/gang_storm.py LATHER TRAIN_MLP [--kills 200] [--seconds 4] [--seed N]
+    tools/gang_storm.py LATHER TRAIN_MLP [--kills 200] [--minutes M] [--seconds 4] [--seed N]
 
 A rank is killed alone; a node loses its link and all its processes, and is back some seconds later; the launcher is killed alone and
 started again, after nothing of it runs any more. Every start must resume, from the newest complete checkpoint, and the run, on 4 or 2
@@ -11,8 +11,10 @@ kills, and the latter for one kill a minute. Exit status 0 if all that holds, 77
 """
 import argparse
 import collections
+import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +25,7 @@ import time
 from stormlib import Rows, complete_steps, records
 
 NETBED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "netbed")
-CANNOT, BATCH, EVERY, FAR, PATIENCE = 77, 24, 4, 1_000_000, 120
+CANNOT, BATCH, EVERY, FAR, PATIENCE, TAIL = 77, 24, 4, 1_000_000, 300, 16384
 FLAGS = ["--data", "synthetic:96:8:3", "--optim", "shampoo", "--precondition-frequency", "3", "--reproducible", "--sched", "constant",
          "--lr", "0.01", "--eval-every", "0", "--threads", "1", "--workers", "1", "--hidden", "4", "--batch-size", "2", "--epochs", str(FAR),
          "--checkpoint-every", str(EVERY), "--progress", "off", "--no-tensorboard", "--resume", "auto"]
@@ -102,18 +104,35 @@ class GangStorm(Rows):
             self.kill(self.processes(node=1))
         return bool(ranks)
 
-    def kill_launcher(self):
-        self.kill(self.processes(f"{self.lather} launch"))
+    def launchers(self):
+        """The launcher without its guard, which then ends the rest."""
+        found = []
+        for pid in self.processes(f"{self.lather} launch"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                if file.read().strip() != "lather-guard":
+                    found.append(pid)
+        return found
+
+    def end_launcher(self):
+        self.kill(self.launchers())
         self.launch.wait(timeout=PATIENCE)
         end = time.monotonic() + PATIENCE
         while self.processes() and time.monotonic() < end:
             time.sleep(0.05)
-        self.row(not self.processes(), f"after the launcher's death there are still {self.processes()}")
+        left = [name for name in os.listdir(self.folder) if name.startswith("lather-")]
+        self.row(not self.processes() and not left, f"after the launcher's death there are still {self.processes()} {left}")
+
+    def kill_launcher(self):
+        self.end_launcher()
         self.start(FAR)
         return True
 
     def last_step(self):
-        return max((r["step"] for r in records(f"{self.folder}/storm") if r.get("event") == "step"), default=0)
+        """By the end of the records alone, as this is asked often."""
+        with contextlib.suppress(OSError), open(f"{self.folder}/storm/metrics.jsonl", "rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - TAIL, 0))
+            return max(map(int, re.findall(rb'"event":"step","step":(\d+),', file.read())), default=0)
+        return 0
 
     def last_checkpoint(self):
         return max(complete_steps(f"{self.folder}/storm"), default=0)
@@ -159,14 +178,11 @@ class GangStorm(Rows):
             self.link("up")
         self.kill_launcher()
         self.wait_for_steps()
-        self.kill(self.processes(f"{self.lather} launch"))
-        self.launch.wait(timeout=PATIENCE)
-        while self.processes():
-            time.sleep(0.05)
-        end = self.last_step() + EVERY
-        self.start(end)
+        self.end_launcher()
+        steps = self.last_step() + EVERY
+        self.start(steps)
         self.row(self.launch.wait(timeout=PATIENCE) == 0, "the last part of the run failed")
-        return end
+        return steps
 
     def compare(self, steps):
         done = subprocess.run([self.train, *FLAGS, "--dist", "off", "--output", "calm", "--max-steps", str(steps), "--grad-accum", str(BATCH // 2)],
@@ -186,12 +202,12 @@ class GangStorm(Rows):
               f"those computed; without kills {self.rate:.1f} steps a second: goodput {100 * during / self.rate / seconds:.0f} % with a kill every "
               f"{seconds / kills:.1f} s, {outage:.1f} s lost by each, {100 * (1 - outage / 60):.1f} % with one a minute")
 
-    def run(self, kills, seconds):
+    def run(self, kills, seconds, minutes):
         self.start(FAR)
         try:
             self.measure_rate()
             begin, first = time.monotonic(), self.last_step()
-            while sum(self.kills.values()) < kills:
+            while sum(self.kills.values()) < kills and time.monotonic() < begin + 60 * minutes:
                 self.strike(seconds)
             lasted, reached = time.monotonic() - begin, self.last_step() - first
             steps = self.finish_run()
@@ -208,6 +224,7 @@ def main():
     parser.add_argument("lather")
     parser.add_argument("train")
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=600, help="with fewer kills if they last longer")
     parser.add_argument("--seconds", type=float, default=4, help="at most so long after the gang's first steps")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     args = parser.parse_args()
@@ -218,7 +235,7 @@ def main():
         sys.exit(up.returncode or CANNOT)
     print(f"seed {args.seed}", flush=True)
     try:
-        storm.run(args.kills, args.seconds)
+        storm.run(args.kills, args.seconds, args.minutes)
     finally:
         storm.netbed("down")
         shutil.rmtree(storm.folder, ignore_errors=True)
