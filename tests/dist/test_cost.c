@@ -1,6 +1,7 @@
 /* Cost model of communication: bytes equal the communicators' counters, seconds equal closed forms, and faster links
  * never make a step slower. */
 
+#include "dist/cost/parts.h"
 #include "dist/reducer/costs.h"
 #include "near.h"
 #include "ranks.h"
@@ -506,6 +507,22 @@ static void check_limits(void **state)
     }
 }
 
+/* 2 x 3 ranks with shards of 2 of 12 floats: to the one rank in the other node 8 bytes, by a card of three; then both
+ * shards to two neighbours. */
+static void check_two_level_gather(void **state)
+{
+    const lt_cost_cluster c = {.nodes = 2,
+                               .per_node = 3,
+                               .within = {.latency = 1, .message = 16, .bandwidth = 0.5},
+                               .between = {.latency = 1000, .message = 10000, .bandwidth = 0.01}};
+    (void)state;
+    const lt_cost_stage s = lt_cost_two_level_gather_stage(&c, 12, 4, 1);
+    assert_near(s.bytes.between, 8, 0);
+    assert_near(s.bytes.within, 32, 0);
+    assert_near(s.messages, 1 + 2, 0);
+    assert_near(s.seconds, 1000 + 3 * 10000 + 3 * 8 / 0.01 + 1 + 2 * 16 + 32 / 0.5, 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +531,7 @@ int main(void)
         {"bytes of a step through a node's card", check_cards, 0, 0, 0},
         {"bytes of sparse messages and their break-even density", check_sparse, 0, 0, 0},
         {"seconds of equal buckets equal the closed form", check_closed_forms, 0, 0, 0},
+        {"an all-gather in two levels, by hand", check_two_level_gather, 0, 0, 0},
         {"seconds of ResNet-50 equal those computed by hand", check_by_hand, 0, 0, 0},
         {"seconds respect bounds, and faster links are not slower", check_properties, 0, 0, 0},
         {"values out of range are rejected", check_bad, 0, 0, 0},
