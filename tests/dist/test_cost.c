@@ -507,8 +507,8 @@ static void check_limits(void **state)
     }
 }
 
-/* 2 x 3 ranks with shards of 2 of 12 floats: to the one rank in the other node 8 bytes, by a card of three; then both
- * shards to two neighbours. */
+/* 2 x 3 ranks with shards of 2 of 12 floats: 8 bytes to the rank of the other node, by a card of three ranks; then both
+ * shards to the two other ranks of the node. */
 static void check_two_level_gather(void **state)
 {
     const lt_cost_cluster c = {.nodes = 2,
