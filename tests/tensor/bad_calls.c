@@ -4,15 +4,17 @@
 
 #include "lather/ops.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { TENSORS = 8 };
+enum { TENSORS = 11 };
 
 /* Tensors for the calls. */
 typedef struct bench {
-    lt_device *device;
+    lt_device *device, *other_device;
     lt_tape *tape;
-    lt_tensor *x, *w, *vector, *matrix, *labels, *wrong_labels, *pixels, *one;
+    lt_tensor *x, *w, *vector, *matrix, *labels, *wrong_labels, *pixels, *one, *large, *rows;
+    lt_tensor *foreign; /* lives on the other device */
 } bench;
 
 typedef struct bad_row {
@@ -140,6 +142,67 @@ CALL(embedding_range, lt_embedding(b->tape, b->wrong_labels, b->matrix));
 CALL(embedding_dtype, lt_embedding(b->tape, b->vector, b->matrix));
 CALL(embedding_table, lt_embedding(b->tape, b->labels, b->vector));
 
+static lt_tensor *norm_add(const bench *b, lt_tensor *residual)
+{
+    lt_batchnorm2d_args args = {b->vector, b->vector, b->vector, b->vector, residual, NULL};
+    return lt_batchnorm2d(b->tape, b->x, args, (lt_batchnorm2d_config){.eps = 1e-5});
+}
+
+static lt_tensor *attention(const bench *b, lt_tensor *k, lt_tensor *v)
+{
+    return lt_attention(b->tape, b->rows, k, v, (lt_attention_config){.heads = 1});
+}
+
+CALL(conv_outputs,
+     lt_conv2d(b->tape, b->x,
+               lt_slice(b->tape, lt_reshape(b->tape, b->w, LT_SHAPE(12, 1, 3, 3)), 0, 0, 4), NULL,
+               (lt_conv2d_config){.groups = 3}));
+CALL(norm_matrix, norm(b, b->matrix, b->vector, 1e-5));
+CALL(norm_residual, norm_add(b, b->one));
+CALL(norm_residual_dtype, norm_add(b, b->pixels));
+
+static lt_tensor *norm_1d_residual(const bench *b)
+{
+    lt_batchnorm2d_args args = {b->vector, b->vector, b->vector, b->vector, b->x, NULL};
+    return lt_batchnorm1d(b->tape, b->matrix, args, (lt_batchnorm2d_config){.eps = 1e-5});
+}
+
+CALL(smooth_l1_beta, lt_smooth_l1_loss(b->tape, b->x, b->x, -0.5, LT_LOSS_MEAN));
+CALL(cast_bytes, lt_cast(b->tape, lt_tape_variable(b->tape, b->matrix), LT_U8));
+CALL(embedding_missing, lt_embedding(b->tape, b->labels, NULL));
+CALL(group_norm_gamma,
+     lt_group_norm(b->tape, b->x, b->vector, b->matrix, (lt_group_norm_config){1, 1e-5}));
+CALL(upsample_mode,
+     lt_upsample(b->tape, b->x, (lt_upsample_config){(lt_upsample_mode)2, 4, 4, false}));
+CALL(upsample_corners,
+     lt_upsample(b->tape, b->x, (lt_upsample_config){LT_UPSAMPLE_NEAREST, 4, 4, true}));
+CALL(pad_mode, lt_pad(b->tape, b->x, (lt_pad_config){.mode = (lt_pad_mode)3}));
+CALL(scatter_src, lt_scatter_add(b->tape, b->vector, 0, b->labels, b->vector));
+CALL(scatter_missing, lt_scatter_add(b->tape, b->vector, 0, b->labels, NULL));
+CALL(linear_missing, lt_linear(b->tape, b->matrix, NULL, NULL));
+CALL(linear_bias, lt_linear(b->tape, b->matrix, b->matrix, b->vector));
+CALL(nll_missing, lt_nll_loss(b->tape, NULL, b->labels, NULL, LT_LOSS_MEAN));
+CALL(cross_entropy_missing,
+     lt_cross_entropy(b->tape, NULL, b->labels, NULL, (lt_cross_entropy_config){0}));
+CALL(mse_reduction, lt_mse_loss(b->tape, b->x, b->x, (lt_loss_reduction)3));
+CALL(bce_reduction, lt_bce_with_logits(b->tape, b->x, b->x, (lt_loss_reduction)3));
+CALL(focal_alpha, lt_sigmoid_focal_loss(b->tape, b->x, b->x, 1.25, 2, LT_LOSS_MEAN));
+CALL(focal_gamma, lt_sigmoid_focal_loss(b->tape, b->x, b->x, 0.25, -2, LT_LOSS_MEAN));
+CALL(triplet_shape, lt_triplet_margin_loss(b->tape, (lt_tensor *[]){b->matrix, b->matrix, b->x}, 1,
+                                           false, LT_LOSS_MEAN));
+CALL(matmul_missing, lt_matmul(b->tape, b->matrix, NULL, (lt_matmul_config){0}));
+CALL(normalize_floats,
+     lt_normalize(b->tape, b->x, &(lt_normalize_config){.deviation = {1, 1, 1, 1}}));
+CALL(pool_window,
+     lt_maxpool2d(b->tape, b->large, (lt_pool2d_config){.kernel_h = 16, .kernel_w = 17}));
+CALL(var_correction, lt_var(b->tape, b->matrix, (lt_reduce_config){.dims = 1}, INFINITY));
+CALL(softmax_scalar, lt_softmax(b->tape, lt_sum(b->tape, b->x, (lt_reduce_config){0})));
+CALL(xent_missing, lt_softmax_xent(b->tape, b->matrix, NULL, 0));
+CALL(where_missing, lt_where(b->tape, b->pixels, NULL, b->x));
+CALL(attention_dtype, attention(b, lt_cast(b->tape, b->rows, LT_F64), b->rows));
+CALL(attention_dtype_v, attention(b, b->rows, lt_cast(b->tape, b->rows, LT_F64)));
+CALL(other_device, lt_add(b->tape, b->matrix, b->foreign));
+
 /* clang-format off */
 static const bad_row rows[] = {
     {"add: extents that differ", add_other, LT_E_SHAPE, "a [3] and b [2] do not broadcast"},
@@ -213,6 +276,44 @@ static const bad_row rows[] = {
     {"embedding: ids are floats", embedding_dtype, LT_E_SHAPE, "ids f32 [3]"},
     {"embedding: the table is a vector", embedding_table, LT_E_SHAPE, "w [3]"},
     {"normalize: a deviation of 0", normalize_deviation, LT_E_ARG, "normalize"},
+    {"conv2d: outputs that do not divide into groups", conv_outputs, LT_E_SHAPE,
+     "the outputs of w [4,1,3,3] do not divide into 3 groups"},
+    {"batchnorm2d: x is a matrix", norm_matrix, LT_E_SHAPE, "batchnorm2d: x [2,3], want 4 dimensions"},
+    {"batchnorm2d: a residual of another shape", norm_residual, LT_E_SHAPE,
+     "batchnorm2d: residual f32 [1,3,1,1], x is f32 [2,3,5,5]"},
+    {"batchnorm2d: a residual of bytes", norm_residual_dtype, LT_E_SHAPE,
+     "batchnorm2d: residual u8 [2,3,5,5], x is f32 [2,3,5,5]"},
+    {"batchnorm1d: a residual of another shape", norm_1d_residual, LT_E_SHAPE,
+     "batchnorm1d: residual [2,3,5,5], x is [2,3]"},
+    {"smooth_l1_loss: a negative beta", smooth_l1_beta, LT_E_ARG, "smooth_l1_loss: beta -0.5, want >= 0"},
+    {"cast: a variable to bytes", cast_bytes, LT_E_SHAPE, "cast: f32 to u8 has no gradient"},
+    {"embedding: no table", embedding_missing, LT_E_ARG, "embedding: w is NULL"},
+    {"group_norm: beta of another length", group_norm_gamma, LT_E_SHAPE, "group_norm: beta is [2,3], want [3]"},
+    {"upsample: a mode that is not there", upsample_mode, LT_E_ARG, "upsample: mode 2, want nearest"},
+    {"upsample: nearest with aligned corners", upsample_corners, LT_E_ARG, "upsample: mode 0 with align_corners"},
+    {"pad: a mode that is not there", pad_mode, LT_E_ARG, "pad: mode 3, want 0 to 2"},
+    {"scatter_add: src of another shape", scatter_src, LT_E_SHAPE, "scatter_add: src [3], want index's shape [2]"},
+    {"scatter_add: no src", scatter_missing, LT_E_SHAPE, "scatter_add: src NULL, want index's shape [2]"},
+    {"linear: no weight", linear_missing, LT_E_ARG, "linear: w is NULL"},
+    {"linear: a bias of another length", linear_bias, LT_E_SHAPE, "linear: b [3], want [2]"},
+    {"nll_loss: x is missing", nll_missing, LT_E_ARG, "nll_loss: x is NULL"},
+    {"cross_entropy: logits are missing", cross_entropy_missing, LT_E_ARG, "cross_entropy: logits is NULL"},
+    {"mse_loss: a reduction that is not there", mse_reduction, LT_E_ARG, "mse_loss: reduction 3, want 0 to 2"},
+    {"bce_with_logits: a reduction that is not there", bce_reduction, LT_E_ARG, "reduction 3, want 0 to 2"},
+    {"sigmoid_focal_loss: alpha above 1", focal_alpha, LT_E_ARG, "sigmoid_focal_loss: alpha 1.25 and gamma 2,"},
+    {"sigmoid_focal_loss: a negative gamma", focal_gamma, LT_E_ARG, "sigmoid_focal_loss: alpha 0.25 and gamma -2,"},
+    {"triplet_margin_loss: an input of another shape", triplet_shape, LT_E_SHAPE,
+     "triplet_margin_loss: anchor [2,3] and input 2 [2,3,5,5]"},
+    {"matmul: b is missing", matmul_missing, LT_E_ARG, "matmul: b is NULL"},
+    {"normalize: floats", normalize_floats, LT_E_SHAPE, "normalize: x is f32 [2,3,5,5], want u8 [N,C,H,W] with C <= 4"},
+    {"maxpool2d: a window of more than 256", pool_window, LT_E_ARG, "maxpool2d: kernel 16x17 has more than 256 elements"},
+    {"var: an infinite correction", var_correction, LT_E_ARG, "var: correction inf, want a number"},
+    {"softmax: of a scalar", softmax_scalar, LT_E_SHAPE, "softmax: x [], want a last dimension of at least 1"},
+    {"softmax_xent: labels are missing", xent_missing, LT_E_SHAPE, "softmax_xent: logits [2,3], want [..,K], and labels"},
+    {"where: a is missing", where_missing, LT_E_ARG, "where: a is NULL"},
+    {"attention: k of another dtype", attention_dtype, LT_E_ARG, "attention: k is f64, want q's f32"},
+    {"attention: v of another dtype", attention_dtype_v, LT_E_ARG, "attention: v is f64, want q's f32"},
+    {"add: of two devices", other_device, LT_E_ARG, "add: input 1 is on another device"},
 };
 /* clang-format on */
 
@@ -223,11 +324,12 @@ static lt_tensor *make(lt_device *device, lt_dtype dtype, lt_shape shape)
     return t;
 }
 
-static void check_row(void **state)
+static void check_on(const char *device, const bad_row *row)
 {
-    const bad_row *row = *state;
     bench b = {0};
-    assert_ok(lt_device_open(&b.device, "ref", NULL));
+    if (lt_device_open(&b.device, device, NULL))
+        return; /* a build without it */
+    assert_ok(lt_device_open(&b.other_device, "ref", NULL));
     assert_ok(lt_tape_new(&b.tape, b.device));
     b.x = make(b.device, LT_F32, LT_SHAPE(2, 3, 5, 5));
     b.w = make(b.device, LT_F32, LT_SHAPE(4, 3, 3, 3));
@@ -237,9 +339,13 @@ static void check_row(void **state)
     b.wrong_labels = make(b.device, LT_I32, LT_SHAPE(2));
     b.pixels = make(b.device, LT_U8, LT_SHAPE(2, 3, 5, 5));
     b.one = make(b.device, LT_F32, LT_SHAPE(1, 3, 1, 1));
+    b.large = make(b.device, LT_F32, LT_SHAPE(1, 1, 17, 17));
+    b.rows = make(b.device, LT_F32, LT_SHAPE(1, 2, 4));
+    b.foreign = make(b.other_device, LT_F32, LT_SHAPE(2, 3));
     assert_ok(lt_tensor_fill(b.wrong_labels, 3));
 
     lt_tape_reset(b.tape, LT_PASS_TRAIN);
+    (void)lt_fail(LT_E_ARG, "that of an earlier call");
     lt_tensor *y = row->call(&b);
     lt_status st = lt_tape_status(b.tape);
     char message[256];
@@ -247,16 +353,23 @@ static void check_row(void **state)
     message[sizeof message - 1] = 0;
 
     lt_tape_free(&b.tape);
-    lt_tensor **all[TENSORS] = {&b.x,      &b.w,  &b.vector, &b.matrix, &b.labels, &b.wrong_labels,
-                                &b.pixels, &b.one};
+    lt_tensor **all[TENSORS] = {&b.x,      &b.w,   &b.vector, &b.matrix, &b.labels, &b.wrong_labels,
+                                &b.pixels, &b.one, &b.large,  &b.rows,   &b.foreign};
     for (int i = 0; i < TENSORS; i++)
         lt_tensor_free(all[i]);
     lt_device_close(&b.device);
+    lt_device_close(&b.other_device);
 
     assert_int_equal(!y, row->want != LT_OK);
     assert_int_equal(st, row->want);
     if (st && (!strstr(message, row->message) || strchr(message, '\n')))
-        fail_msg("'%s' does not contain '%s'", message, row->message);
+        fail_msg("%s: '%s' does not contain '%s'", device, message, row->message);
+}
+
+static void check_row(void **state)
+{
+    check_on("ref", *state);
+    check_on("cpu", *state);
 }
 
 int main(void)
