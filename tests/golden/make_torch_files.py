@@ -29,8 +29,8 @@ LINEAR = stub("torch.nn", "Linear")
 
 
 class Storage:
-    def __init__(self, key, kind, values, view=None):
-        self.key, self.kind, self.view, self.count = key, kind, view, len(values)
+    def __init__(self, key, kind, values, view=None, count=None):
+        self.key, self.kind, self.view, self.count = key, kind, view, len(values) if count is None else count
         self.data = struct.pack("<%d%s" % (len(values), FORMAT[kind]), *values)
 
 
@@ -87,11 +87,12 @@ def raw(data):
     return archive([("w/data.pkl", data)])
 
 
-def legacy(value):
+def legacy(value, renamed=None, kind=list):
     data, seen = pickled(value, legacy=True)
     head = b"".join(pickle.dumps(v, 2) for v in (0x1950a86a20f9469cfc6c, 1001, {"little_endian": True}))
     keys = sorted(seen)
-    return head + data + pickle.dumps(keys, 2) + b"".join(struct.pack("<q", seen[k].count) + seen[k].data for k in keys)
+    listed = kind((renamed or {}).get(k, k) for k in keys)
+    return head + data + pickle.dumps(listed, 2) + b"".join(struct.pack("<q", seen[k].count) + seen[k].data for k in keys)
 
 
 def state_dict(items):
@@ -174,12 +175,26 @@ def files():
     yield "dimensions", one([1] * 9, [1] * 9)
     yield "truncated", zipped(small())[:-30]
     yield "truncated-pickles", legacy(small())[:-4]
+    yield "storage-count", zipped({"a": tensor(Storage("0", "Float", [1, 2, 3], count=-2), [3], [1])})
+    yield "storage-missing", raw(pickled(small())[0])
+    yield "storage-unlisted", legacy(small(), {"0": "1"})
+    yield "storages-no-list", legacy(small(), {"0": "1"}, dict.fromkeys)
+    yield "pickle", pickle.dumps({"a": 1}, 2)
+    yield "name", zipped({**small(), 1: tensor(Storage("0", "Float", [1, 2, 3]), [3], [1])})
+    yield "member-outside", member_outside()
 
 
 def raw_twice():
     data = pickled({"a": small()["a"], "b": tensor(Storage("0", "Float", [1, 2, 3]), [3], [1])})[0]
     return archive([("w/data.pkl", data.replace(b"X\x01\x00\x00\x00b", b"X\x01\x00\x00\x00a")),
                     ("w/data/0", b"\0" * 12)])
+
+
+def member_outside():
+    data = bytearray(zipped(small()))
+    at = data.index(b"PK\x01\x02") + 20  # sizes of the first member in the central directory
+    data[at:at + 8] = struct.pack("<2I", 5000, 5000)
+    return bytes(data)
 
 
 def main():

@@ -4,9 +4,11 @@
 
 #include "base/alloc.h"
 #include "temp.h"
+#include "tensor/safetensors.h"
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static char folder[TEMP_PATH];
 
@@ -74,6 +76,8 @@ static const refused bad[] = {
     {"six dimensions", "{" F32("a", "1,1,1,1,1,1", "0,4") "}", 4, "6 dimensions"},
     {"arrays inside arrays", "{\"a\":{\"dtype\":\"U8\",\"shape\":[[[1]]]}}", 0, "too deeply"},
     {"metadata that is no text", "{\"__metadata__\":{\"a\":1}}", 0, "'a' is not a string"},
+    {"metadata twice", "{\"__metadata__\":{},\"__metadata__\":{\"a\":\"b\"}}", 0,
+     "duplicate key '__metadata__'"},
     {"metadata that is no object", "{\"__metadata__\":[]}", 0, "is not an object"},
     {"a tensor that is no object", "{\"a\":3}", 0, "'a': is not an object"},
     {"a header that is an array", "[]", 0, "does not begin with '{'"},
@@ -143,6 +147,50 @@ static void test_other_dtypes(void **state)
     check_refused(path, "'mask': 3 bytes, but its shape needs 6");
 }
 
+/* Values of other dtypes are not written. */
+static void test_join_other_dtypes(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH], out[TEMP_PATH];
+    static const char header[] =
+        "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}";
+    write_raw(temp_path(path, folder, "mask"), header, strlen(header), 3);
+    assert_fails(lt_safetensors_join(path, temp_path(out, folder, "joined")), LT_E_UNSUPPORTED,
+                 "mask: tensor 'mask' has dtype BOOL, which this build cannot write");
+    assert_int_not_equal(access(out, F_OK), 0);
+}
+
+/* An index of one file, 'part', with this metadata of the checkpoint. */
+static void write_index(const char *path, const char *metadata)
+{
+    char text[512], part[TEMP_PATH];
+    static const char header[] = "{" F32("a", "", "0,4") "}";
+    write_raw(temp_path(part, folder, "part"), header, strlen(header), 4);
+    const int bytes = snprintf(text, sizeof text,
+                               "{\"metadata\":{%s},\"weight_map\":{\"a\":\"part\"}}", metadata);
+    temp_write(path, text, (size_t)bytes);
+}
+
+static void test_index_metadata(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    lt_safetensors *file = NULL;
+    temp_path(path, folder, "model.safetensors.index.json");
+    write_index(path, "");
+    assert_ok(lt_safetensors_open(&file, path));
+    lt_safetensors_close(&file);
+    write_index(path, "\"checkpoint.step\":7,\"checkpoint.run\":\"r\"");
+    check_refused(path, "'checkpoint.step' is not a string");
+    write_index(path, "\"checkpoint.step\":\"7\"");
+    check_refused(path, "'checkpoint.run'");
+    write_index(path, "\"checkpoint.step\":\"7\",\"checkpoint.run\":\"r\"");
+    check_refused(path, "part: belongs to step (none) of run '(none)', but ");
+    check_refused(path, "needs the part of step 7 of run 'r'");
+    write_index(path, "\"checkpoint.files\":{\"part\":{\"bytes\":\"many\"}}");
+    check_refused(path, "'bytes' is not an integer");
+}
+
 /* Control: the valid file from which all of the above derive. */
 static void test_good(void **state)
 {
@@ -202,6 +250,10 @@ static void test_round_trip(void **state)
     assert_status(lt_safetensors_add(w, "conv.weight", tensor), LT_E_ARG);
     assert_status(lt_safetensors_add(w, "__metadata__", tensor), LT_E_ARG);
     assert_ok(lt_safetensors_add_host(w, "count", LT_I64, LT_SCALAR, &count));
+    assert_fails(lt_safetensors_add_host(w, "count", LT_I64, LT_SCALAR, &count), LT_E_ARG,
+                 "trip: duplicate tensor 'count'");
+    assert_fails(lt_safetensors_add_source(w, "conv.weight", LT_F32, LT_SCALAR, NULL, NULL),
+                 LT_E_ARG, "trip: duplicate tensor 'conv.weight'");
     assert_ok(lt_safetensors_finish(&w));
     assert_null(w);
 
@@ -270,7 +322,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(bad) + 7];
+    struct CMUnitTest tests[COUNT_OF(bad) + 9];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){.name = bad[i].name,
@@ -280,6 +332,8 @@ int main(void)
         (struct CMUnitTest){"wrong lengths of header and file", test_lengths, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"tensors of dtypes that are not read have sizes",
                                      test_other_dtypes, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_join_other_dtypes);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_index_metadata);
     tests[n++] = (struct CMUnitTest){"a good file is read", test_good, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"a header whose length begins like a pickle",
                                      test_length_like_a_pickle, NULL, NULL, NULL};

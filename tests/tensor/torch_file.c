@@ -104,6 +104,13 @@ static const refused bad[] = {
     {"dimensions", "9 sizes"},
     {"truncated", "truncated"},
     {"truncated-pickles", "storage '0'"},
+    {"storage-count", "a storage of -2 elements"},
+    {"storage-missing", "the archive has no 'w/data/0'"},
+    {"storage-unlisted", "invalid list of storages, or truncated"},
+    {"storages-no-list", "its storages are not a list"},
+    {"pickle", "a pickle, but not from torch.save()"},
+    {"name", "the name of a tensor is not a text"},
+    {"member-outside", "'w/data.pkl': 5000 bytes at "},
 };
 
 static void test_refused(void **state)
