@@ -1,6 +1,7 @@
 /* Data sets: folders, synthetic, idx files, registered ones; and their error messages. */
 
 #include "base/alloc.h"
+#include "data/datasets/datasets.h"
 #include "data/files/files.h"
 #include "images.h"
 #include "near.h"
@@ -134,6 +135,9 @@ static void check_cifar(void **state)
     write_cifar(root, "b/test.bin", 2, 110, 110);
     assert_fails(lt_dataset_open(&d, c100, false), LT_E_FORMAT,
                  "sample 100 has label 100, want 0 .. 99");
+    write_file(root, "b/fine_label_names.txt", names, 66);
+    assert_fails(lt_dataset_open(&d, c100, true), LT_E_FORMAT,
+                 "fine_label_names.txt: 33 names of classes, want 100");
     write_file(root, "b/train.bin", "xyz", 3);
     assert_fails(lt_dataset_open(&d, c100, true), LT_E_FORMAT,
                  "3 bytes, which are no whole records of 3074");
@@ -141,6 +145,7 @@ static void check_cifar(void **state)
     assert_fails(lt_dataset_open(&d, c10, true), LT_E_IO, "data_batch_3.bin");
     run_in(root, "rm -r a/*; mkdir a/cifar-10-batches-py");
     assert_fails(lt_dataset_open(&d, c10, true), LT_E_UNSUPPORTED, "unpack the binary version");
+    assert_fails(lt_dataset_cifar(&d, root, true), LT_E_IO, ": no CIFAR files");
     free(c10);
     free(c100);
     remove_folder(root);
@@ -166,6 +171,12 @@ static void check_bad_folders(void **state)
     char *dog = below(root, "dog"), *loop = below(root, "dog/loop");
     assert_int_equal(symlink(dog, loop), 0);
     assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "link");
+    run_in(root, "rm dog/loop; cd dog; for i in $(seq 17); do mkdir f; cd f; done");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT,
+                 "/f: nested more than 16 folders deep; is it a link to a parent folder?");
+    char long_name[300] = "";
+    memset(long_name, 'x', sizeof long_name - 1);
+    assert_fails(lt_dataset_open(&d, long_name, true), LT_E_IO, "xx: File name too long");
     assert_null(d);
     free(dog);
     free(loop);
@@ -196,6 +207,20 @@ static void check_synthetic(void **state)
         "synthetic:7:5:0"};
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_status(lt_dataset_open(&d, wrong[i], true), LT_E_ARG);
+}
+
+static void check_arguments(void **state)
+{
+    static const char *const path[] = {"x.jpg"};
+    lt_dataset *d = NULL;
+    (void)state;
+    assert_fails(lt_dataset_synthetic(&d, 4, 4, 2, 2), LT_E_ARG, "got 2 channels, want 1 or 3");
+    assert_fails(lt_dataset_idx(&d, "i", "l", -1), LT_E_ARG, "got -1 classes, want 0 or more");
+    assert_fails(lt_dataset_files(&d, path, 0, 3), LT_E_ARG, "got 0 paths, 3 channels; want");
+    assert_fails(lt_dataset_files(&d, path, 1, 2), LT_E_ARG, "got 1 paths, 2 channels; want");
+    assert_fails(lt_dataset_tar(&d, path, 0), LT_E_ARG, "got no tar file");
+    assert_fails(lt_dataset_open(&d, "service", true), LT_E_ARG, "'service' needs an address");
+    assert_null(d);
 }
 
 /* Changes to idx files of three images of 2 x 2 with labels 0, 9 and 3. */
@@ -361,11 +386,21 @@ static void check_registered(void **state)
     assert_fails(lt_dataset_register(&again), LT_E_ARG, "the name 'mine' is taken");
     assert_fails(lt_dataset_register(&taken), LT_E_ARG, "the name 'synthetic' is taken");
     assert_fails(lt_dataset_register(&none), LT_E_ARG, "does not begin with a name");
+    enum { FREE = 32 - 5 }; /* places after those of the library, mine and bare */
+    static lt_dataset_kind many[FREE + 1];
+    static char names[FREE + 1][4];
+    for (int i = 0; i <= FREE; i++) {
+        snprintf(names[i], sizeof names[i], "k%d", i);
+        many[i] = (lt_dataset_kind){names[i], open_mine};
+        if (i < FREE)
+            assert_ok(lt_dataset_register(&many[i]));
+    }
+    assert_fails(lt_dataset_register(&many[FREE]), LT_E_NOMEM, "cannot register more than 32");
 }
 
 int main(void)
 {
-    enum { MORE = 8 };
+    enum { MORE = 9 };
     struct CMUnitTest tests[MORE + COUNT_OF(idx_rows)] = {
         row_test("folder: classes and files are sorted bytewise", check_order, NULL),
         row_test("folder: train and val are found below", check_parts, NULL),
@@ -373,6 +408,7 @@ int main(void)
         row_test("folder: a missing or empty folder is named", check_bad_folders, NULL),
         row_test("registered: opened by name, with or without arguments", check_registered, NULL),
         row_test("synthetic: the same index has the same noise", check_synthetic, NULL),
+        row_test("constructors: numbers out of range", check_arguments, NULL),
         row_test("mnist: a folder with its files; Fashion-MNIST by name", check_mnist_folder, NULL),
         row_test("fashion-mnist: 70,000 images, equally many per class", check_fashion_mnist, NULL),
     };

@@ -139,6 +139,11 @@ static void check_missing(void **state)
     snprintf(path, sizeof path, "%s/val", root);
     assert_fails(lt_dataset_labelled(&d, path, "/no/labels", NULL, 0), LT_E_IO, "/no/labels");
     assert_status(lt_dataset_labelled(&d, root, path, NULL, 0), LT_E_FORMAT); /* no images */
+    char *labels = below(root, "labels");
+    write_file(root, "labels", "a.jpg 0\nb\0", 10);
+    assert_fails(lt_dataset_labelled(&d, path, labels, NULL, 0), LT_E_FORMAT,
+                 "labels: not a text file: it has a zero byte");
+    free(labels);
     assert_status(lt_dataset_labelled(&d, path, path, NULL, -1), LT_E_ARG);
     assert_fails(lt_dataset_open(&d, path, false), LT_E_FORMAT, "its images need a label file");
     assert_null(d);

@@ -284,6 +284,14 @@ static void check_split_errors(void **state)
     run_in(root, "rm train/dog/a.b.c.jpg");
     d = open_data(folder, NULL);
     assert_fails(lt_dataset_split(&d, 0.5, 0, true), LT_E_ARG, "each class needs at least two");
+    const char *what = "tokens";
+    for (int i = 0; i < 2; i++, what = "a data set with other class numbers") {
+        d->tokens = !i;
+        d->label_map = i ? (int32_t[]){0, 1} : NULL;
+        lt_status st = lt_dataset_split(&d, 0.5, 0, true);
+        d->label_map = NULL;
+        assert_failed(st, LT_E_UNSUPPORTED, what);
+    }
     lt_dataset_free(&d);
     free(folder);
     remove_folder(root);

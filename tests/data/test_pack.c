@@ -1,6 +1,7 @@
 /* Packs: the samples of every mode, files that do not depend on threads and interruptions, and corrupt files. */
 
 #include "base/alloc.h"
+#include "base/encoding/crc32c.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
 #include "images.h"
@@ -251,15 +252,130 @@ static void check_versions(void **state)
     close_place(&p);
 }
 
+static void check_config(void **state)
+{
+    static const struct {
+        lt_pack_config config;
+        const char *says;
+    } rows[] = {
+        {{.mode = (lt_pack_mode)4}, "mode is 4, want 0 .. 3"},
+        {{.quality = 101}, "quality is 101, want 1 .. 100"},
+        {{.quality = -1}, "quality is -1, want 1 .. 100"},
+        {{.shard_samples = -3}, "shard_samples is -3, threads is 0; want 0 or more samples"},
+        {{.threads = -2}, "threads is -2; want 0 or more samples, 0 .. "},
+    };
+    (void)state;
+    place p = open_place();
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        assert_fails(lt_pack_write(p.pack, p.data, &rows[i].config, NULL, NULL, NULL), LT_E_ARG,
+                     rows[i].says);
+    p.data->count = 0;
+    assert_fails(lt_pack_write(p.pack, p.data, &rows[0].config, NULL, NULL, NULL), LT_E_ARG,
+                 "the data set is empty");
+    close_place(&p);
+}
+
+/* Overwrites bytes of a shard, from its table on or, if at < 0, from its end, and recomputes the checksums. */
+static void forge(const char *path, long at, const void *bytes, size_t size)
+{
+    size_t all;
+    lt_pack_header h;
+    char *data = temp_read(path, &all);
+    memcpy(&h, data, sizeof h);
+    memcpy(data + (at < 0 ? all : h.table) + at, bytes, size);
+    h.crc = lt_crc32c(0, data + h.table, all - h.table);
+    h.self_crc = lt_crc32c(0, &h, offsetof(lt_pack_header, self_crc));
+    memcpy(data, &h, sizeof h);
+    temp_write(path, data, all);
+    free(data);
+}
+
+static void check_forged_shards(void **state)
+{
+    static const uint64_t far = UINT64_C(1) << 40;
+    static const uint32_t other = 1 << 30;
+    static const uint16_t encoding = LT_ENCODING_PIXELS + 1;
+    static const struct {
+        long at;
+        const void *bytes;
+        size_t size;
+        const char *says;
+    } rows[] = {
+        {-1, "x", 1, "shard-00000.pack: the names are corrupt"},
+        {offsetof(lt_pack_entry, offset), &far, sizeof far, "table entry 0 points outside"},
+        {sizeof(lt_pack_entry) + offsetof(lt_pack_entry, size), &far, sizeof far,
+         "table entry 1 points outside the file"},
+        {offsetof(lt_pack_entry, name), &other, sizeof other, "table entry 0 points outside"},
+        {offsetof(lt_pack_entry, encoding), &encoding, sizeof encoding, "table entry 0 points"},
+        {offsetof(lt_pack_entry, label), &other, sizeof other, "label 1073741824 of "},
+    };
+    (void)state;
+    place p = open_place();
+    const lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
+    lt_dataset *d = NULL;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        run_in(p.root, "rm -rf pack");
+        assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+        forge(p.first, rows[i].at, rows[i].bytes, rows[i].size);
+        assert_fails(lt_dataset_pack(&d, p.pack), LT_E_FORMAT, rows[i].says);
+    }
+    flip_bits(p.first, offsetof(lt_pack_header, config_hash), 1);
+    assert_fails(lt_dataset_pack(&d, p.pack), LT_E_FORMAT,
+                 "the header is corrupt (wrong checksum)");
+    close_place(&p);
+}
+
+static void check_manifests(void **state)
+{
+    static const struct {
+        const char *manifest, *says;
+    } rows[] = {
+        {"{\"version\": 2}", "manifest.json: pack has version 2, this program reads 1"},
+        {"{\"version\": 1, \"classes\": 0, \"shards\": 1, \"channels\": 3, \"samples\": 1}",
+         "got 0 classes, 1 shards, 3 channels; want at least 1 class"},
+        {"{\"version\": 1, \"classes\": 2, \"shards\": 0, \"channels\": 3, \"samples\": 1}",
+         "got 2 classes, 0 shards, 3 channels"},
+        {"{\"version\": 1, \"classes\": 2, \"shards\": 1, \"channels\": 2, \"samples\": 1}",
+         "got 2 classes, 1 shards, 2 channels"},
+    };
+    (void)state;
+    char *folder = make_folder();
+    lt_dataset *d = NULL;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        write_file(folder, "manifest.json", rows[i].manifest, strlen(rows[i].manifest));
+        assert_fails(lt_dataset_pack(&d, folder), LT_E_FORMAT, rows[i].says);
+    }
+    remove_folder(folder);
+}
+
+/* The hashes are right, but an image has more pixels than allowed. */
+static void check_verify_limits(void **state)
+{
+    (void)state;
+    place p = open_place();
+    const lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
+    const lt_image_limits few = {.pixels = 5};
+    int64_t samples;
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+    assert_fails(lt_pack_verify(p.pack, &few, &samples), LT_E_FORMAT,
+                 lt_dataset_sample_name(p.data, 0));
+    assert_non_null(strstr(lt_error_message(), ": image: "));
+    close_place(&p);
+}
+
 int main(void)
 {
-    enum { MORE = 5 };
+    enum { MORE = 9 };
     struct CMUnitTest tests[MORE + COUNT_OF(modes)] = {
         row_test("an interrupted call is continued, for any number of threads", check_resume, NULL),
         row_test("corrupt images are left out and listed", check_corrupt_images, NULL),
         row_test("flipped bits are found", check_flipped_bits, NULL),
         row_test("a truncated or missing shard", check_missing_shard, NULL),
         row_test("another version, settings out of range", check_versions, NULL),
+        row_test("a mode, quality or numbers out of range, no samples", check_config, NULL),
+        row_test("a table or names that point outside the shard", check_forged_shards, NULL),
+        row_test("a manifest of another version or with impossible numbers", check_manifests, NULL),
+        row_test("verification names an image above the limits", check_verify_limits, NULL),
     };
     for (size_t i = 0; i < COUNT_OF(modes); i++)
         tests[MORE + i] = row_test(modes[i].name, check_mode, &modes[i]);

@@ -82,6 +82,8 @@ static const table_row rows[] = {
     {"a missing member", "{\"image\": \"a/x.jpg\", \"label\": 1}\n{\"image\": \"y\"}\n", NULL,
      "t:2: 'a missing member' is no string"},
     {"a broken JSON line", "{\"image\": \"a/x.jpg\", \"label\": 1\n", NULL, "t:1: "},
+    {"a JSON line that is no object", "{\"image\": \"a/x.jpg\", \"label\": 1}\n[1]\n", NULL,
+     "t:2: not an object; want JSON lines, an object per line"},
     {"no header", "a/x.jpg,cat\na/y.jpg,dog\n", NULL,
      "t: its first line has the image a/x.jpg; want a header"},
 };
@@ -174,6 +176,9 @@ static void check_others(void **state)
     assert_fails(lt_dataset_table(&d, folder, folder, NULL, NULL, 0), LT_E_IO, "/d");
     assert_fails(lt_dataset_table(&d, "/no/such", table, NULL, NULL, 0), LT_E_IO,
                  "/no/such: no such folder");
+    write_file(root, "t", "image,label\nz.v2,d\0g\n", 21);
+    assert_fails(lt_dataset_table(&d, folder, table, NULL, NULL, 0), LT_E_FORMAT,
+                 "t: not a text file: it has a zero byte");
     free(table);
     free(folder);
     remove_folder(root);

@@ -271,6 +271,77 @@ static void check_invalid(void **state)
     remove_folder(root);
 }
 
+static void check_classes(void **state)
+{
+    (void)state;
+    char *root = make_folder(), *path = below(root, "x.tar");
+    lt_dataset *d = NULL;
+    lt_record record = {0};
+    write_file(root, "content/1.jpg", "x", 1);
+    run_in(root, "cd content && tar -cf ../x.tar 1.jpg");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT,
+                 "x.tar: no class for 1.jpg: it has no .cls file and is not in a folder");
+    write_file(root, "content/1.cls", "12345678901234567", 17);
+    run_in(root, "cd content && tar -cf ../x.tar 1.jpg 1.cls");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT,
+                 "1.cls has 17 bytes, more than a class number");
+    write_sample(root, 1, "7");
+    write_sample(root, 3, "2");
+    run_in(root, "cd content && tar -cf ../train-0.tar 000001.jpg 000001.cls && "
+                 "tar -cf ../train-1.tar 000003.jpg && rm ../x.tar");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT,
+                 "train-1.tar: 000003.jpg has no .cls file, other images have one");
+    run_in(root, "cd content && tar -cf ../train-0.tar 000001.jpg && "
+                 "tar -cf ../train-1.tar 000003.jpg 000003.cls");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT,
+                 "train-1.tar: 000003.jpg has a .cls file, other images have none");
+    write_file(root, "content/cat/empty.jpg", "", 0);
+    run_in(root, "cd content && tar -cf ../x.tar cat/empty.jpg");
+    assert_ok(lt_dataset_open(&d, path, true));
+    assert_fails(d->ops->read(d, 0, &record), LT_E_FORMAT, "image of 0 bytes at 512; want 1 to ");
+    lt_free(record.bytes);
+    lt_dataset_free(&d);
+    free(path);
+    remove_folder(root);
+}
+
+/* Writes a tar file that consists of an extended header with this text. size: its length according to the header. */
+static void write_extended(const char *root, const char *text, unsigned size)
+{
+    char block[1024] = "name";
+    unsigned sum = 0;
+    snprintf(block + 124, 12, "%011o", size);
+    memset(block + 148, ' ', 8); /* the checksum, when it is computed */
+    block[156] = 'x';
+    memcpy(block + 257, "ustar\00000", 8);
+    for (int i = 0; i < 512; i++)
+        sum += (unsigned char)block[i];
+    snprintf(block + 148, 8, "%06o", sum);
+    memcpy(block + 512, text, strlen(text));
+    write_file(root, "x.tar", block, sizeof block);
+}
+
+static void check_extended_headers(void **state)
+{
+    static const char *const wrong[] = {"7 x=1\n", "99 x=1\n", "6 x=1 ", "x=1\n", "2 \n"};
+    (void)state;
+    char *root = make_folder(), *path = below(root, "x.tar");
+    lt_dataset *d = NULL;
+    write_extended(root, "6 x=1\n", 6); /* the control */
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "file in this tar file");
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        write_extended(root, wrong[i], (unsigned)strlen(wrong[i]));
+        assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT,
+                     "x.tar: invalid extended header at 0");
+    }
+    write_extended(root, "6 x=1\n", (1 << 20) + 1);
+    run_in(root, "truncate -s 2M x.tar");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT,
+                 "extended header of 1048577 bytes at 0, want at most 1048576");
+    free(path);
+    remove_folder(root);
+}
+
 /* Members of a sample need not be adjacent. */
 static void check_apart(void **state)
 {
@@ -320,6 +391,8 @@ int main(void)
         row_test("the cached index: used, outdated, corrupt", check_index_file, NULL),
         row_test("an index in the user's cache folder", check_cached_index, NULL),
         row_test("invalid tar files and samples", check_invalid, NULL),
+        row_test("images without a class, without bytes, or in part with one", check_classes, NULL),
+        row_test("invalid extended headers", check_extended_headers, NULL),
         row_test("labels that are not adjacent to their images", check_apart, NULL),
     };
     return cmocka_run_group_tests_name("tar", tests, NULL, NULL);
