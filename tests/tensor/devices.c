@@ -153,10 +153,53 @@ static void a_device_opened_like_another_has_its_configuration(void **state)
     }
 }
 
+/* --- Refused devices --- */
+
+typedef struct bad_device {
+    const char *device;
+    lt_device_config config;
+    lt_status want;
+    const char *message;
+} bad_device;
+
+static const bad_device bad[] = {
+    {"tpu", {0}, LT_E_ARG, "device: no device 'tpu'; known: ref, cpu, cuda"},
+    {"name-of-16-bytes:1",
+     {0},
+     LT_E_ARG,
+     "device: no device 'name-of-16-bytes:1'; known: ref, cpu, cuda"},
+    {"ref:x", {0}, LT_E_ARG, "device: 'ref:x' is not NAME:NUMBER"},
+    {"ref:", {0}, LT_E_ARG, "device: 'ref:' is not NAME:NUMBER"},
+    {"ref:0x", {0}, LT_E_ARG, "device: 'ref:0x' is not NAME:NUMBER"},
+    {"ref:-1", {0}, LT_E_ARG, "device: 'ref:-1' is not NAME:NUMBER"},
+    {"ref:256", {0}, LT_E_ARG, "device: 'ref:256' is not NAME:NUMBER"},
+    {"ref:255", {0}, LT_E_ARG, "device: no device ref:255; only ref:0 exists"},
+    {"ref:1", {0}, LT_E_ARG, "device: no device ref:1; only ref:0 exists"},
+    {"ref", {.threads = -2}, LT_E_ARG, "device: got -2 threads, want 0 or more"},
+    {"cuda",
+     {.reproducible = true},
+     LT_E_UNSUPPORTED,
+     "device cuda: reproducible is of cpu only; a GPU's sums have another order"},
+};
+
+static void devices_that_do_not_exist_are_refused(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    void *ctx = NULL;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        assert_fails(lt_device_open(&device, bad[i].device, &bad[i].config), bad[i].want,
+                     bad[i].message);
+        assert_null(device);
+    }
+    assert_fails(lt_backend_ref()->open(&ctx, 3, &(lt_device_config){0}), LT_E_ARG,
+                 "ref: no device 3, only device 0 exists");
+}
+
 int main(void)
 {
     enum { KINDS = 3 };
-    struct CMUnitTest tests[KINDS * COUNT_OF(rows) + 1];
+    struct CMUnitTest tests[KINDS * COUNT_OF(rows) + 2];
     static void (*const kinds[KINDS])(void **) = {check_row, new_weights_count_at_once,
                                                   a_new_tensor_in_old_memory_is_new};
     static const char *const names[KINDS] = {NULL, "new weights count at once",
@@ -167,6 +210,8 @@ int main(void)
         tests[i] = (struct CMUnitTest){name ? name : row->name, kinds[i / COUNT_OF(rows)], NULL,
                                        NULL, (void *)(uintptr_t)row};
     }
+    tests[COUNT_OF(tests) - 2] =
+        (struct CMUnitTest)cmocka_unit_test(devices_that_do_not_exist_are_refused);
     tests[COUNT_OF(tests) - 1] =
         (struct CMUnitTest)cmocka_unit_test(a_device_opened_like_another_has_its_configuration);
     return cmocka_run_group_tests(tests, NULL, NULL);

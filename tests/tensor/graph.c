@@ -220,6 +220,23 @@ static void each_key_has_its_own_graph(void **state)
     close_work(&w);
 }
 
+static void random_numbers_are_not_captured(void **state)
+{
+    (void)state;
+    static const char *const messages[] = {"dropout: cannot be captured",
+                                           "drop_path: cannot be captured"};
+    work w;
+    open_work(&w, true, NONE);
+    for (int i = 0; i < 2; i++) {
+        lt_tape_reset(w.tape, LT_PASS_TRAIN);
+        w.device->capturing = true;
+        assert_null(i ? lt_drop_path(w.tape, w.x, 0.5) : lt_dropout(w.tape, w.x, 0.5));
+        w.device->capturing = false;
+        assert_fails(lt_tape_status(w.tape), LT_E_UNSUPPORTED, messages[i]);
+    }
+    close_work(&w);
+}
+
 static void a_backend_without_graphs_runs_steps_eagerly(void **state)
 {
     (void)state;
@@ -330,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_runs_twice_is_captured_and_replayed),
         cmocka_unit_test(each_key_has_its_own_graph),
+        cmocka_unit_test(random_numbers_are_not_captured),
         cmocka_unit_test(a_backend_without_graphs_runs_steps_eagerly),
         cmocka_unit_test(without_a_pool_steps_run_eagerly),
         cmocka_unit_test(steps_that_cannot_be_captured_run_eagerly),

@@ -178,7 +178,15 @@ static void inputs_that_do_not_fit_are_errors(void **state)
     side s;
     (void)state;
     open_side(&s, true);
+    lt_device *other = NULL;
+    lt_tensor *foreign = NULL;
+    assert_ok(lt_device_open(&other, "ref", NULL));
+    assert_ok(lt_tensor_new(&foreign, other, LT_F32, LT_SHAPE(1)));
     lt_readback_begin(s.second);
+    assert_fails(lt_readback_add(s.second, foreign), LT_E_ARG,
+                 "readback: needs contiguous tensors of its device");
+    lt_tensor_free(&foreign);
+    lt_device_close(&other);
     assert_ok(lt_readback_add(s.second, s.a)); /* exactly its capacity */
     assert_status(lt_readback_add(s.second, s.b), LT_E_ARG);
     assert_ok(lt_readback_send(s.second));

@@ -77,6 +77,48 @@ static void an_operation_on_a_freed_output_fails(void **state)
     lt_device_close(&device);
 }
 
+static void a_freed_tensor_is_refused(void **state)
+{
+    net *n = *state;
+    lt_tensor *hits = NULL, *like = NULL, *x = NULL;
+    assert_ok(lt_tensor_new(&hits, n->device, LT_I64, LT_SHAPE(2)));
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    assert_ok(lt_tensor_new_like(&like, n->logits, LT_F64));
+    assert_fails(lt_tensor_fill(n->logits, 1), LT_E_ARG, "tensor: fill of a freed tensor");
+    assert_fails(lt_tensor_copy(like, n->logits), LT_E_ARG, "tensor: copy of a freed tensor");
+    assert_fails(lt_topk_hits(n->logits, n->labels, hits), LT_E_ARG,
+                 "topk_hits: the logits were freed");
+    assert_ok(lt_tensor_new(&x, n->device, LT_F64, LT_SHAPE(2, 3)));
+    lt_tape_reset(n->tape, LT_PASS_EVAL);
+    lt_tensor *y = lt_softmax(n->tape, x);
+    lt_tape_drop(n->tape, y);
+    assert_null(lt_add(n->tape, x, y));
+    assert_fails(lt_tape_status(n->tape), LT_E_ARG,
+                 "add: input 1 was freed, because it was dropped");
+    lt_tensor_free(&x);
+    lt_tensor_free(&like);
+    lt_tensor_free(&hits);
+}
+
+static void transfers_that_do_not_fit_are_refused(void **state)
+{
+    net *n = *state;
+    lt_tensor *a = NULL, *b = NULL;
+    double value, values[6] = {0};
+    assert_ok(lt_tensor_new(&a, n->device, LT_F64, LT_SHAPE(2, 3)));
+    assert_ok(lt_tensor_new(&b, n->device, LT_F64, LT_SHAPE(3, 2)));
+    assert_fails(lt_tensor_write(a, values, 40), LT_E_ARG,
+                 "tensor: got 40 bytes of host memory for f64 [2,3], want 48");
+    assert_fails(lt_tensor_read(a, values, 8), LT_E_ARG,
+                 "tensor: got 8 bytes of host memory for f64 [2,3], want 48");
+    assert_fails(lt_tensor_copy(a, b), LT_E_SHAPE,
+                 "tensor: cannot copy [3,2] to [2,3]: the shapes differ");
+    assert_fails(lt_tensor_item(b, &value), LT_E_SHAPE,
+                 "tensor: item needs one element, got [3,2]");
+    lt_tensor_free(&a);
+    lt_tensor_free(&b);
+}
+
 static void a_kept_tensor_is_readable_after_backward(void **state)
 {
     net *n = *state;
@@ -394,6 +436,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         ON_NET(backward_frees_memory),
         cmocka_unit_test(an_operation_on_a_freed_output_fails),
+        ON_NET(a_freed_tensor_is_refused),
+        ON_NET(transfers_that_do_not_fit_are_refused),
         ON_NET(a_kept_tensor_is_readable_after_backward),
         ON_NET(a_dropped_tensor_is_freed_at_once_in_evaluation),
         ON_NET(the_second_step_reserves_no_memory),

@@ -241,9 +241,30 @@ static void single_precision_is_an_error(void **state)
     lt_tensor *x = NULL;
     assert_ok(lt_device_open(&device, "ref", NULL));
     assert_ok(lt_tensor_new(&x, device, LT_F32, LT_SHAPE(2)));
-    assert_status(lt_gradcheck(device, math_rows(0)->f, NULL, &x, 1, NULL), LT_E_ARG);
+    assert_fails(lt_gradcheck(device, math_rows(0)->f, NULL, &x, 1, NULL), LT_E_ARG,
+                 "gradcheck: the device was not opened with f64");
     lt_tensor_free(&x);
     lt_device_close(&device);
+}
+
+static lt_tensor *narrow(lt_tape *tape, lt_tensor *const *in, void *context)
+{
+    (void)context;
+    return lt_cast(tape, in[0], LT_BF16);
+}
+
+static void a_narrow_output_or_wrong_count_is_an_error(void **state)
+{
+    (void)state;
+    scene s;
+    scene_open(&s, math_rows(0));
+    assert_fails(lt_gradcheck(s.device, narrow, NULL, s.in, 1, NULL), LT_E_ARG,
+                 "gradcheck: the output is bf16, want f64");
+    assert_fails(lt_gradcheck(s.device, math_rows(0)->f, NULL, s.in, 0, NULL), LT_E_ARG,
+                 "gradcheck: got 0 inputs, want 1 to ");
+    assert_fails(lt_gradcheck(s.device, math_rows(0)->f, NULL, s.in, 100, NULL), LT_E_ARG,
+                 "gradcheck: got 100 inputs, want 1 to ");
+    scene_close(&s);
 }
 
 static void inputs_are_restored(void **state)
@@ -266,9 +287,10 @@ int main(int argc, char **argv)
     static struct CMUnitTest tests[MAX_ROWS] = {
         cmocka_unit_test(every_differentiable_input_has_a_row),
         cmocka_unit_test(single_precision_is_an_error),
+        cmocka_unit_test(a_narrow_output_or_wrong_count_is_an_error),
         cmocka_unit_test(inputs_are_restored),
     };
-    size_t count = 3;
+    size_t count = 4;
     for (size_t t = 0; t < COUNT_OF(tables); t++)
         for (size_t i = 0; tables[t](i); i++) {
             const grad_row *row = tables[t](i);
