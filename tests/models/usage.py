@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 
-from trainer import (NOISE, OK, PROGRAM, SMALL, SOURCE, TOOLS, USAGE, epochs_of, fails, read_safetensors, records, run, run_rows,
+from trainer import (ERROR, NOISE, OK, PROGRAM, SMALL, SOURCE, TOOLS, USAGE, epochs_of, fails, read_safetensors, records, run, run_rows,
                      write_safetensors)
 
 
@@ -52,6 +52,60 @@ def says_that_it_depends(text, choices):
     """Returns whether a help text begins with the value or the flag that makes the option meaningful."""
     begins = re.match(r"with --|([\w-]+)(?:, [\w-]+)*: ", text)
     return bool(begins) and (not begins.group(1) or begins.group(1) in choices)
+
+
+def flags_without_a_meaning_are_refused(cwd):
+    many = [word for epoch in range(1, 10) for word in ("--milestone", str(epoch))]
+    for flags, says in ((["--scale", "0.5,0.2"], "--scale: '0.5,0.2' is not LOW,HIGH with 0 < LOW <= HIGH"),
+                        (["--ratio", "1"], "--ratio: '1' is not LOW,HIGH with 0 < LOW <= HIGH"),
+                        (["--image-size-schedule", "0:16,2"], "--image-size-schedule: sizes '0:16,2': want EPOCH:SIZE"),
+                        (["--val-split", "0.1", "--val-labels", "v.csv"], "--val-split and --val-labels contradict each other"),
+                        (["--freeze", "."], "--freeze: nothing is left to train"),
+                        (["--param-group", "fc"], "--param-group: 'fc' is not REGEX:lr=..,weight_decay=.."),
+                        (["--param-group", ":lr=1"], "--param-group: ':lr=1' is not REGEX:lr=..,weight_decay=.."),
+                        (["--param-group", "fc:lr"], "--param-group: 'lr' is not lr=NUMBER or weight_decay=NUMBER, 0 or more"),
+                        (["--param-group", "fc:lr=1,weight_decay=-1"], "--param-group: 'weight_decay=-1' is not lr=NUMBER or weight_decay=NUMBER"),
+                        (["--param-group", "fc:momentum=1"], "--param-group: unknown setting 'momentum=1'; valid: lr, weight_decay"),
+                        (["--sched", "multistep", "--milestone", "1x"], "--milestone: '1x' is not a number"),
+                        (["--sched", "multistep", *many], "--milestone: given 9 times, at most 8"),
+                        (["--sched", "cosine", "--iterate-averaging", "schedule-free"], "--sched cosine and --iterate-averaging schedule-free contradict each other"),
+                        (["--overfit-batches", "1", "--limit-train-batches", "2"], "--overfit-batches and --limit-train-batches contradict each other"),
+                        (["--eval", "--weights", "w", "--cache-ram", "1M"], "--cache-ram: an evaluation reads each image once"),
+                        (["--contributors", "c.txt"], "--contributors: needs --backup-workers"),
+                        (["--config", "out.yaml", "--lr", "auto"], "--lr auto: give --output as a flag, not in a config file")):
+        with open(os.path.join(cwd, "out.yaml"), "w") as f:
+            f.write("output: made\n")
+        fails(*NOISE, *SMALL, *flags, cwd=cwd, code=USAGE, says=says)
+    for step in "0", "2x":
+        said = run(*NOISE, *SMALL, "--max-steps", "1", cwd=cwd, code=USAGE, env={"LATHER_PROFILE_STEP": step}).stderr
+        assert f"LATHER_PROFILE_STEP={step}: expected the number of a step, 1 or more" in said, said
+    launched = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    said = run(*NOISE, *SMALL, "--lr", "auto", cwd=cwd, code=USAGE, env=launched).stderr
+    assert "--lr auto: tries rates on one rank" in said, said
+
+
+def unusable_files_are_refused(cwd):
+    trained(cwd)
+    for flag in "--save-logits", "--eval-json":
+        fails(*NOISE, "--watch", "made", flag, "f", cwd=cwd, code=USAGE, says=f"{flag}: needs a single evaluation; --watch makes several")
+    for name, text in ("nul", b"a\nb\0c\n"), ("empty", b"\n"):
+        with open(os.path.join(cwd, name), "wb") as f:
+            f.write(text)
+    for words, code, says in ((["predict", "--weights", "made", "-", "-"], USAGE, "-: standard input is used twice"),
+                              (["predict", "--weights", "made", "--files-from", "nul"], ERROR, "nul: line 2 contains a NUL"),
+                              (["predict", "--weights", "made", "--files-from", "empty"], ERROR, "empty: contains no path"),
+                              (["serve-data", "--address", "tcp://127.0.0.1:0"], USAGE, "--data: missing; the images to serve")):
+        p = subprocess.run([PROGRAM, *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert p.returncode == code and says in p.stderr, (words, p.returncode, p.stderr)
+    more = [*NOISE, *SMALL, "--eval-every", "0", "--output", "made", "--resume", "auto", "--max-steps", "4"]
+    fails(*more, "--seed", "7", cwd=cwd, code=USAGE, says="made/checkpoints/step-2: was trained with --seed 0, but this run has 7")
+    fails(*more, "--mup", "2", cwd=cwd, code=USAGE, says="made/checkpoints/step-2: was trained with --mup 0, but this run has 2")
+    fails(*more, "--limit-train-batches", "1", cwd=cwd, code=USAGE, says="made/checkpoints/step-2: was saved at batch 2 of an epoch, which now has 1")
+    run(*NOISE, *SMALL, "--optim", "shampoo", "--optim-stats", "1", "--eval-every", "0", "--output", "stats", "--max-steps", "1", cwd=cwd)
+    with open(os.path.join(cwd, "stats", "optim_stats.bin"), "wb") as f:
+        f.write(b"another program's file")
+    fails(*NOISE, *SMALL, "--optim", "shampoo", "--optim-stats", "1", "--output", "stats", "--resume", "auto", "--max-steps", "2", cwd=cwd,
+          says="stats/optim_stats.bin: not a file of --optim-stats; move it away")
 
 
 def settings_that_others_leave_unread_are_rejected(cwd):
@@ -425,6 +479,7 @@ def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
 
 
 ROWS = [common_aliases_of_options_are_accepted, the_speed_of_a_run_is_the_same_number_everywhere, colours_are_for_terminals, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
+        flags_without_a_meaning_are_refused, unusable_files_are_refused,
         settings_that_others_leave_unread_are_rejected, what_begins_after_the_run_is_rejected,
         state_memory_limits_the_state_to_adams,
         errors_in_a_config_are_reported_even_if_overridden,
