@@ -787,6 +787,25 @@ def ranks_that_share_a_core_count_cpu_time(cwd):
 # --- Bad input ---
 
 
+VARIED = ["batch-size", "grad-accum", "precondition-frequency", "max-preconditioner-dim", "local-steps", "backup-workers", "num-trainers-per-group", "optim",
+          "allreduce", "compress", "shard-optimizer", "shard-gradients", "grad-comm-dtype", "tensor-parallel", "drop-compute", "state-dtype", "state-memory"]
+
+
+def ranks_that_do_not_fit_a_candidate(cwd):
+    write(cwd, profile())
+    for ranks, per_node, flags, says in (("6", "6", ["--tensor-parallel", "4"], "--tensor-parallel 4: 6 ranks are not a multiple of 4"),
+                                         ("2", "1", ["--backup-workers", "2"], "--backup-workers 2: there are 2 ranks"),
+                                         ("4", "4", ["--allreduce", "two-level"], "--allreduce two-level: 1 machines of 4 ranks have one level"),
+                                         ("2", "2", ["--local-steps", "4"], "--local-steps 4: needs several machines, has 1"),
+                                         ("6", "4", [], "6 ranks do not fill machines of 4"),
+                                         ("2", "1", ["--shard-params"], "--shard-params: plan has no cost model of it")):
+        refuses(cwd, "--goal", "loss=1", "--ranks", ranks, "--ranks-per-node", per_node, *flags, says=["no candidate is left of 1", says])
+    launched = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    p = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--epochs", "1", "--pilots", "auto"],
+                       cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **launched})
+    assert p.returncode == USAGE and "--pilots: start plan as a single process, not as one of several ranks (mpi)" in p.stderr, p
+
+
 def bad_input(cwd):
     runs(cwd)
     one = ["--goal", "loss=1", "--ranks", "1"]
@@ -804,6 +823,18 @@ def bad_input(cwd):
     refuses(cwd, *one, "--vary", "lr=1,2", says="--vary lr=1,2: not one of batch-size")
     refuses(cwd, *one, "--vary", "optim", says="--vary optim: want FLAG=VALUE")
     refuses(cwd, *one, "--vary", "optim=sgd", "--vary", "optim=adam", says="optim is varied already")
+    refuses(cwd, *one, "--vary", "optim=sgd,,adam", says="--vary optim=sgd,,adam: want 1 to 16 values of at most 31 bytes")
+    refuses(cwd, *one, "--vary", "batch-size=" + ",".join(map(str, range(1, 18))), says=",17: want 1 to 16 values of at most 31 bytes")
+    refuses(cwd, *one, "--vary", "compress=" + "x" * 32, says="x: want 1 to 16 values of at most 31 bytes")
+    refuses(cwd, *one, *(word for axis in range(17) for word in ("--vary", f"{VARIED[axis]}=1")), says="--vary: more than 16 flags")
+    refuses(cwd, *one, "--vary", "shard-optimizer=on,maybe", says="--vary shard-optimizer=maybe: want on or off")
+    most = ",".join(map(str, range(1, 17)))
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1..16", *(word for flag in VARIED[:3] for word in ("--vary", f"{flag}={most}")), says="--vary: 20480 candidates, at most 20000 are possible")
+    refuses(cwd, "--goal", "deadline=1h", "--goal", "deadline=2h", says="--goal deadline=2h: a second deadline")
+    refuses(cwd, "--goal", "loss=1", "--ranks", ",".join(map(str, range(1, 66))), says=",65: more than 64 numbers")
+    refuses(cwd, *one, "--from", "m1,,m2", says="--from m1,,m2: want run folders separated by commas")
+    os.remove(os.path.join(cwd, "m4", "config.yaml"))
+    refuses(cwd, *one, "--from", "m4", says=["--from m4: not a run folder: ", "m4/config.yaml"])
     refuses(cwd, *one, "m1", says="'m1': an argument without a flag")
     refuses(cwd, *one, "--from", "nowhere", says=["--from nowhere", "ranks"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "8", "--from", "m1,m2", says="--ranks 8: more than twice the 2 ranks")
@@ -823,6 +854,7 @@ def bad_profiles(cwd):
     for more, says in (({"fixed": -1}, "'fixed' is -1"), ({"format": 2}, "'format' is 2, want 1"),
                        ({"batch_seconds": [0]}, "'batch_seconds': number 0 is not above 0"),
                        ({"batch_sizes": [1, 2]}, "'batch_sizes' has 2 numbers, 'batch_seconds' 1"),
+                       ({"batch_sizes": [1] * 1000}, "'batch_sizes' has 1000 numbers, want at most "),
                        ({"optimizers": 1}, "'optimizers' is missing, or not an array")):
         write(cwd, profile(**more), "bad.json")
         refuses(cwd, *one, "--step-profile", "bad.json", says=["--step-profile bad.json", says], code=ERROR)
@@ -859,7 +891,7 @@ ROWS = [seconds_of_steps_are_as_computed_by_hand, deadlines_choose_the_cheapest_
         own_work_and_communication_are_corrected_separately, the_step_of_one_rank_counts_for_any_communication, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_with_another_device_or_threads_do_not_measure_the_step, runs_of_other_batches_scale_the_model, extrapolation_by_more_than_two_is_rejected, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, lossy_runs_are_predicted_by_ranks, a_run_on_one_machine_is_lossless,
         a_lossless_epoch_is_ranked_first, candidates_that_send_more_bytes_are_rejected, candidates_that_send_more_bytes_are_kept_where_needed, a_measured_step_overrules_the_verdict,
         runs_predict_an_optimizer_that_the_profile_lacks, ernest_s_model_is_a_column_of_the_table, links_are_read_from_a_file, a_link_has_a_separate_all_gather_bandwidth, communication_takes_time_of_shared_cores, a_page_shows_models_and_measured_points,
-        unknown_steps_have_a_reason, goals_where_higher_is_better, bad_input, bad_profiles, a_profile_is_measured_and_kept,
+        unknown_steps_have_a_reason, goals_where_higher_is_better, bad_input, ranks_that_do_not_fit_a_candidate, bad_profiles, a_profile_is_measured_and_kept,
         flags_that_need_several_ranks_are_profiled, the_longest_run_with_the_same_flags_measures_the_step,
         a_mean_step_covers_whole_periods, compressed_state_is_counted_as_a_run_counts_it, other_processes_train_while_a_profile_is_measured, a_profile_waits_for_the_other_processes, ranks_that_share_a_core_count_cpu_time, real_runs]
 
