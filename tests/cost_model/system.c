@@ -475,62 +475,65 @@ typedef struct bad_row {
     lt_plan_profile profile;
 } bad_row;
 
+static bad_row bad_rows[] = {
+    {.name = "no ranks", .part = "0 ranks", .setup = {.batch_size = 1}},
+    {.name = "no samples", .part = "1 micro-batches of 0", .setup = {.ranks = 4, .grad_accum = 1}},
+    {.name = "ranks per node below zero",
+     .part = "4 ranks, -1 per node: want at least 1 and 0",
+     .setup = {.ranks = 4, .batch_size = 1, .ranks_per_node = -1}},
+    {.name = "roots that are refreshed before each update",
+     .part = "roots refreshed every -2 updates, want 0 or more",
+     .setup = {.ranks = 4, .batch_size = 1, .frequency = -2}},
+    {.name = "nodes that are not full",
+     .part = "4 ranks do not fill nodes of 3",
+     .setup = {.ranks = 4, .batch_size = 1, .ranks_per_node = 3}},
+    {.name = "a mesh of other ranks",
+     .part = "2 x 2 x 1 are not 6",
+     .setup = {.ranks = 6, .batch_size = 1, .mesh = {.rows = 2, .columns = 2}}},
+    {.name = "no square",
+     .part = "2 rows and 3 columns",
+     .setup = {.ranks = 6, .batch_size = 1, .mesh = {.rows = 2, .columns = 3}}},
+    {.name = "all are backup workers",
+     .part = "4 backup workers of 4",
+     .setup = {.ranks = 4, .batch_size = 1, .backup_workers = 4}},
+    {.name = "a backup worker and a deadline",
+     .part = "one of them",
+     .setup = {.ranks = 4, .batch_size = 1, .backup_workers = 1, .deadline = 1}},
+    {.name = "a density",
+     .part = "density 2",
+     .setup = {.ranks = 4,
+               .batch_size = 1,
+               .exchange = {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .number = 2}}},
+    {.name = "too few nodes",
+     .part = "need 4 nodes, and there are 3",
+     .setup = {.ranks = 4, .batch_size = 1}},
+    {.name = "a share above one", .part = "backward is 2", .setup = {.ranks = 4, .batch_size = 1}},
+    {.name = "seconds that are no number",
+     .part = "update is nan",
+     .setup = {.ranks = 4, .batch_size = 1}},
+    {.name = "a step of no time",
+     .part = "recorded step 1 took 0",
+     .setup = {.ranks = 4, .batch_size = 1}},
+    {.name = "no transformer",
+     .part = "0 layers",
+     .setup = {.ranks = 4, .batch_size = 1, .mesh = {.columns = 2}}},
+};
+
 static bad_row *make_bad(size_t *count)
 {
     static const double steps[] = {1, 0};
-    static bad_row rows[] = {
-        {.name = "no ranks", .part = "0 ranks", .setup = {.batch_size = 1}},
-        {.name = "no samples",
-         .part = "1 micro-batches of 0",
-         .setup = {.ranks = 4, .grad_accum = 1}},
-        {.name = "nodes that are not full",
-         .part = "4 ranks do not fill nodes of 3",
-         .setup = {.ranks = 4, .batch_size = 1, .ranks_per_node = 3}},
-        {.name = "a mesh of other ranks",
-         .part = "2 x 2 x 1 are not 6",
-         .setup = {.ranks = 6, .batch_size = 1, .mesh = {.rows = 2, .columns = 2}}},
-        {.name = "no square",
-         .part = "2 rows and 3 columns",
-         .setup = {.ranks = 6, .batch_size = 1, .mesh = {.rows = 2, .columns = 3}}},
-        {.name = "all are backup workers",
-         .part = "4 backup workers of 4",
-         .setup = {.ranks = 4, .batch_size = 1, .backup_workers = 4}},
-        {.name = "a backup worker and a deadline",
-         .part = "one of them",
-         .setup = {.ranks = 4, .batch_size = 1, .backup_workers = 1, .deadline = 1}},
-        {.name = "a density",
-         .part = "density 2",
-         .setup = {.ranks = 4,
-                   .batch_size = 1,
-                   .exchange = {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .number = 2}}},
-        {.name = "too few nodes",
-         .part = "need 4 nodes, and there are 3",
-         .setup = {.ranks = 4, .batch_size = 1}},
-        {.name = "a share above one",
-         .part = "backward is 2",
-         .setup = {.ranks = 4, .batch_size = 1}},
-        {.name = "seconds that are no number",
-         .part = "update is nan",
-         .setup = {.ranks = 4, .batch_size = 1}},
-        {.name = "a step of no time",
-         .part = "recorded step 1 took 0",
-         .setup = {.ranks = 4, .batch_size = 1}},
-        {.name = "no transformer",
-         .part = "0 layers",
-         .setup = {.ranks = 4, .batch_size = 1, .mesh = {.columns = 2}}},
-    };
-    *count = COUNT_OF(rows);
+    *count = COUNT_OF(bad_rows);
     for (size_t i = 0; i < *count; i++) {
-        rows[i].machine = machine;
-        rows[i].profile = profile;
+        bad_rows[i].machine = machine;
+        bad_rows[i].profile = profile;
     }
-    rows[8].machine.cluster.nodes = 3;
-    rows[9].profile.backward = 2;
-    rows[10].profile.update = (double)NAN;
-    rows[11].profile.step_seconds = steps;
-    rows[11].profile.steps = 2;
-    rows[12].profile.layers = 0;
-    return rows;
+    bad_rows[10].machine.cluster.nodes = 3;
+    bad_rows[11].profile.backward = 2;
+    bad_rows[12].profile.update = (double)NAN;
+    bad_rows[13].profile.step_seconds = steps;
+    bad_rows[13].profile.steps = 2;
+    bad_rows[14].profile.layers = 0;
+    return bad_rows;
 }
 
 static void fields_out_of_range_are_named(void **state)

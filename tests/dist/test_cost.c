@@ -507,6 +507,35 @@ static void check_limits(void **state)
     }
 }
 
+/* Seconds of a core, and a gather that the enumeration lacks. */
+static void check_core_seconds(void **state)
+{
+    (void)state;
+    static const struct {
+        double copy, carry, wake;
+        int gather;
+        const char *message;
+    } rows[] = {
+        {-1, 0, 0, 0, "cost: -1 core seconds per byte, 0 more within a node"},
+        {0, -2, 0, 0, "cost: 0 core seconds per byte, -2 more within a node"},
+        {HUGE_VAL, 0, 0, 0, "cost: inf core seconds per byte"},
+        {0, HUGE_VAL, 0, 0, "cost: 0 core seconds per byte, inf more within a node"},
+        {0, 0, -3, 0, "cost: -3 core seconds per message"},
+        {0, 0, HUGE_VAL, 0, "cost: inf core seconds per message"},
+        {0, 0, 0, 17, "cost: unknown gather 17"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        lt_cost_plan p = plan_of(LT_COST_FLAT);
+        lt_cost_cluster c = machines;
+        lt_cost_result r;
+        p.gather = (lt_cost_gather)rows[i].gather;
+        c.copy = rows[i].copy;
+        c.carry = rows[i].carry;
+        c.wake = rows[i].wake;
+        assert_fails(lt_cost_simulate(&r, &p, &c, NULL, 0, 0), LT_E_ARG, rows[i].message);
+    }
+}
+
 /* 2 x 3 ranks with shards of 2 of 12 floats: 8 bytes to the rank of the other node, by a card of three ranks; then both
  * shards to the two other ranks of the node. */
 static void check_two_level_gather(void **state)
@@ -538,6 +567,7 @@ int main(void)
         {"reducers are found by name", check_reducers, 0, 0, 0},
         {"invalid schemes are rejected", check_schemes, 0, 0, 0},
         {"limits of plans and clusters are exact", check_limits, 0, 0, 0},
+        {"core seconds and gathers out of range are named", check_core_seconds, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

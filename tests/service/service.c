@@ -114,6 +114,11 @@ static void addresses_that_are_refused(void **state)
                                                           .handler = increment,
                                                           .secret = "fifteen bytes.."}),
                  LT_E_ARG, "a secret of 15 bytes, want 16 to 255");
+    for (int threads = -1; threads < 100000; threads += 100000)
+        assert_fails(lt_service_open(&s, &(lt_service_config){.address = "inproc://a",
+                                                              .handler = increment,
+                                                              .threads = threads}),
+                     LT_E_ARG, threads < 0 ? "service: -1 threads, want 0 to " : "99999 threads");
 }
 
 static void a_port_in_use(void **state)

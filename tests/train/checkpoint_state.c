@@ -147,6 +147,38 @@ static void test_other_versions(void **state)
     run_close(&r);
 }
 
+/* A unit that is another field's name, numbers that are no integers, and a list that is too long. */
+#define ONE  "{\"step\":1,\"value\":2}"
+#define FOUR ONE "," ONE "," ONE "," ONE
+static void test_forged_fields(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *instead, *message;
+    } rows[] = {
+        {"\"format\":1", ",\"step\"", "\"format\":1,\"unit\":\"step\"",
+         "'unit' is no name of samples"},
+        {"\"classes\":", ",\"ranks\"", "\"classes\":2.5", "'classes' is no integer of 64 bits"},
+        {"\"format\":1", ",\"step\"",
+         "\"format\":1,\"top\":[" FOUR "," FOUR "," FOUR "," FOUR "," ONE "]",
+         "'top' has more than 16 checkpoints"},
+        {"\"files\":{\"", "model.safetensors", "\"files\":{\"../a\":{},\"", "file name '../a'"},
+        {"\"files\":", "},\"crc32c\"", "\"files\":{\"other\":{}",
+         "the checksums of both files are missing"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char path[TEMP_PATH], file[TEMP_PATH];
+        lt_checkpoint_state got = {0};
+        run r;
+        run_open(&r, "adam", 5);
+        free(save_state(&r, path));
+        temp_path(file, path, "state.json");
+        cut(file, rows[i].from, rows[i].to, rows[i].instead);
+        assert_fails(lt_checkpoint_verify(path, &got), LT_E_FORMAT, rows[i].message);
+        run_close(&r);
+    }
+}
+
 /* Fields of the wrong type, and text that is too long. */
 static void test_processor(void **state)
 {
@@ -327,6 +359,7 @@ int main(void)
         {"processors are compared by fields known on both sides", test_processor, NULL, NULL, NULL},
         {"ambiguous names are rejected", test_names, temp_setup, temp_teardown, NULL},
         {"different data is detected", test_data, NULL, NULL, NULL},
+        {"forged fields are named", test_forged_fields, temp_setup, temp_teardown, NULL},
         {"numbers of hooks are kept exactly, and others rejected", test_hook_numbers, temp_setup,
          temp_teardown, NULL},
         {"another task's checkpoint is rejected by name", test_tasks_differ, temp_setup,

@@ -89,7 +89,11 @@ static lt_status after_step(void *context, const lt_train_view *view, bool *stop
     assert_true(lt_train_view_metric(view, "gradient_norm") > 0);
     assert_true(isnan(lt_train_view_metric(view, "val_loss")));
     const lt_metric own = {"double_loss", 2 * lt_train_view_metric(view, "loss")};
-    assert_status(lt_train_record(view, "step", &own, 1), LT_E_ARG);
+    assert_fails(lt_train_record(view, "step", &own, 1), LT_E_ARG,
+                 "the event 'step' is the library's");
+    const lt_metric reserved[] = {own, {"run", 1}};
+    assert_fails(lt_train_record(view, "moon", reserved, 2), LT_E_ARG,
+                 "event moon: every record has 'run'; choose another name");
     LT_TRY(lt_train_record(view, "moon", &own, 1));
     return count_call(r, AFTER, view, stop);
 }

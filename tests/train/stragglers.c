@@ -452,6 +452,16 @@ static void test_bad(void **state)
     run_badly(&p, LT_E_ARG, "--backup-workers 4 of 4 ranks");
     p.stragglers = &both;
     run_badly(&p, LT_E_ARG, "contradict each other");
+    const lt_straggler_config all_needed = {.contributors = "sets.jsonl"};
+    p.stragglers = &all_needed;
+    run_badly(&p, LT_E_ARG, "--contributors sets.jsonl: needs --backup-workers");
+    char path[TEMP_PATH];
+    lt_contributors *sets = NULL;
+    temp_path(path, folder, "none.jsonl");
+    temp_write(path, "{\"event\":\"step\"}\n", 17);
+    assert_fails(lt_contributors_read(&sets, path, RANKS, RANKS - 1), LT_E_FORMAT,
+                 "none.jsonl: has no record of contributors");
+    assert_null(sets);
 }
 
 int main(void)
