@@ -57,6 +57,15 @@ static void kaiming_has_variance_two_over_fan_out(void **state)
     lt_param_clear(&p);
 }
 
+static void integers_are_not_drawn(void **state)
+{
+    (void)state;
+    lt_param p = {.name = "steps"};
+    assert_ok(lt_tensor_new(&p.value, device, LT_I64, LT_SHAPE(2)));
+    assert_fails(lt_init_normal(&p, 1, 0), LT_E_ARG, "init: steps is i64, want f32 or f64");
+    lt_tensor_free(&p.value);
+}
+
 static void uniform_fills_its_interval(void **state)
 {
     (void)state;
@@ -196,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kaiming_has_variance_two_over_fan_out),
+        cmocka_unit_test(integers_are_not_drawn),
         cmocka_unit_test(uniform_fills_its_interval),
         cmocka_unit_test(values_depend_on_seed_and_name_alone),
         cmocka_unit_test(a_box_gets_its_slice_of_the_whole_parameters_values),

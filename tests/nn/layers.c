@@ -457,6 +457,15 @@ static void bad_arguments_are_errors(void **state)
         lt_layer_conv2d(&m, d, "c", (lt_conv2d_layer){.in = 3, .out = 4, .kernel = 1, .groups = 2}),
         LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "groups"));
+    assert_fails(
+        lt_layer_conv2d(&m, d, "c", (lt_conv2d_layer){.in = 1, .out = 1, .kernel = 1, .pad = -2}),
+        LT_E_ARG, "conv2d c: stride 0, pad -2, dilation 0, groups 0; want >= 0");
+    assert_fails(lt_layer_patch_embedding(&m, d, "p", (lt_patch_embedding_layer){3, 8, 0, NULL}),
+                 LT_E_ARG, "patch_embedding p: 3 channels, width 8, patch 0; all must be >= 1");
+    assert_fails(lt_layer_class_token(&m, d, "t", 0), LT_E_ARG,
+                 "class_token t: width 0, want >= 1");
+    assert_fails(lt_layer_positions(&m, d, "q", (lt_positions_layer){.rows = 0, .width = 8}),
+                 LT_E_ARG, "positions q: 0 rows, width 8; both must be >= 1");
     assert_status(lt_layer_linear(&m, d, "fc", 4, 0, true), LT_E_ARG);
     assert_status(lt_layer_batchnorm2d(&m, d, "b", 0, (lt_batchnorm2d_config){0}), LT_E_ARG);
     assert_status(lt_layer_dropout(&m, 1), LT_E_ARG);

@@ -394,6 +394,16 @@ static const refused_row refused[] = {
      "heads of even size, got 1",
      {.width = WIDTH, .heads = WIDTH, .rotary = 100}},
     {"all branches dropped", "drop_path is 1", {.width = WIDTH, .heads = 2, .drop_path = 1}},
+    {"no width of the MLP",
+     "width 8, hidden -1; both must be >= 1",
+     {.width = WIDTH, .heads = 2, .hidden = -1}},
+    {"heads of k and v that do not divide by the ranks",
+     "4 heads and 1 kv_heads are not divisible by 2 ranks",
+     {.width = WIDTH,
+      .heads = 4,
+      .kv_heads = 1,
+      .hidden = WIDTH,
+      .parallel = &(lt_tensor_parallel){.row = &(lt_process_group){.size = 2}}}},
     {"all dropped out", "dropout is 1", {.width = WIDTH, .heads = 2, .dropout = 1}},
 };
 
@@ -434,6 +444,44 @@ static void a_cache_is_for_decoders_that_fit_and_do_not_record(void **state)
     small.layers = 0;
     lt_kv_cache *none = NULL;
     assert_fails(lt_kv_cache_new(&none, s.device, small), LT_E_ARG, "0 layers");
+    close_scene(&s);
+}
+
+static void a_cache_takes_rows_of_its_own_shape(void **state)
+{
+    (void)state;
+    scene s;
+    lt_kv_cache *cache = NULL;
+    const lt_transformer_config config = blocks[1].config;
+    lt_kv_cache_config other = cache_config(&config);
+    open_block(&s, config);
+    other.batch = BATCH + 1;
+    assert_ok(lt_kv_cache_new(&cache, s.device, other));
+    lt_tape_reset(s.tape, LT_PASS_EVAL);
+    assert_null(lt_transformer_forward_cached(s.net, s.tape, s.x, cache, 0));
+    assert_fails(lt_tape_status(s.tape), LT_E_SHAPE, "kv_cache: rows [");
+    lt_kv_cache_free(&cache);
+    close_scene(&s);
+}
+
+/* A group of one rank: nothing is sent. */
+static void sharded_blocks_need_the_number_of_rows(void **state)
+{
+    (void)state;
+    scene s;
+    lt_process_group one = {.size = 1};
+    const lt_tensor_parallel parallel = {.row = &one, .model = &one, .sequence = true};
+    lt_transformer_config config = blocks[1].config;
+    config.parallel = &parallel;
+    open_block(&s, config);
+    lt_tape_reset(s.tape, LT_PASS_EVAL);
+    assert_null(lt_module_forward(s.net, s.tape, s.x));
+    assert_fails(lt_tape_status(s.tape), LT_E_ARG,
+                 "transformer: rows are sharded; call lt_transformer_forward_rows()");
+    lt_tape_reset(s.tape, LT_PASS_EVAL);
+    assert_null(lt_transformer_forward_cached(s.net, s.tape, s.x, NULL, 0));
+    assert_fails(lt_tape_status(s.tape), LT_E_UNSUPPORTED,
+                 "transformer: a cache does not support sharded blocks");
     close_scene(&s);
 }
 
@@ -513,11 +561,13 @@ int main(void)
         cmocka_unit_test(positions_begin_at_the_given_row),
         cmocka_unit_test(names_are_torchvisions_and_gpt2s),
         cmocka_unit_test(a_cache_is_for_decoders_that_fit_and_do_not_record),
+        cmocka_unit_test(a_cache_takes_rows_of_its_own_shape),
+        cmocka_unit_test(sharded_blocks_need_the_number_of_rows),
         cmocka_unit_test(image_sizes_must_be_multiples_of_the_patch),
         cmocka_unit_test(failed_allocations_leave_no_memory),
     };
     static char cached[COUNT_OF(blocks)][96];
-    size_t n = 9;
+    size_t n = 11;
     for (size_t i = 0; i < COUNT_OF(blocks); i++) {
         snprintf(cached[i], sizeof cached[i], "a cache: %s", blocks[i].name);
         n = add(tests, n, blocks[i].name, check_block, &blocks[i]);

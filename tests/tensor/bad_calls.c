@@ -2,19 +2,23 @@
 
 #include "near.h"
 
+#include "lather/detail/sharded.h"
+#include "lather/ext/broadcast.h"
+#include "lather/ext/op.h"
 #include "lather/ops.h"
+#include "lather/ops/embedding.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TENSORS = 11 };
+enum { TENSORS = 12 };
 
 /* Tensors for the calls. */
 typedef struct bench {
     lt_device *device, *other_device;
     lt_tape *tape;
     lt_tensor *x, *w, *vector, *matrix, *labels, *wrong_labels, *pixels, *one, *large, *rows;
-    lt_tensor *foreign; /* lives on the other device */
+    lt_tensor *hits, *foreign; /* foreign lives on the other device */
 } bench;
 
 typedef struct bad_row {
@@ -203,6 +207,75 @@ CALL(attention_dtype, attention(b, lt_cast(b->tape, b->rows, LT_F64), b->rows));
 CALL(attention_dtype_v, attention(b, b->rows, lt_cast(b->tape, b->rows, LT_F64)));
 CALL(other_device, lt_add(b->tape, b->matrix, b->foreign));
 
+/* --- Operations of several ranks: arguments are checked before anything is sent --- */
+
+static lt_process_group alone = {.rank = 0, .size = 1}, pair = {.rank = 1, .size = 2},
+                        three = {.rank = 0, .size = 3};
+
+CALL(sharded_rows, lt_embedding_sharded(b->tape, b->labels, b->matrix, (lt_embedding_shard){4, 5}));
+CALL(sharded_id,
+     lt_embedding_sharded(b->tape, b->wrong_labels, b->matrix, (lt_embedding_shard){0, 3}));
+CALL(scatter_rows, lt_group_reducescatter(b->tape, b->matrix, &three));
+CALL(column_missing, lt_linear_column_parallel(b->tape, b->matrix, NULL, NULL, &pair, 4));
+CALL(column_bias, lt_linear_column_parallel(b->tape, b->matrix, b->matrix, b->vector, &pair, 4));
+
+static lt_tensor *sharded_norm(const bench *b, lt_tensor *x, double eps)
+{
+    return lt_layernorm_sharded(b->tape, x, b->vector, b->vector,
+                                (lt_sharded_norm_config){.row = &pair, .features = 6, .eps = eps});
+}
+
+CALL(sharded_norm_dtype, sharded_norm(b, lt_cast(b->tape, b->matrix, LT_BF16), 0));
+CALL(sharded_norm_eps, sharded_norm(b, b->matrix, -1e-3));
+
+static lt_tensor *summa(const bench *b, lt_tensor *x, lt_tensor *w, lt_process_group *column,
+                        int64_t in)
+{
+    return lt_linear_summa(b->tape, x, w, NULL,
+                           (lt_summa_config){.row = &pair, .column = column, .in = in, .out = 4});
+}
+
+CALL(summa_missing, summa(b, b->matrix, NULL, &pair, 6));
+CALL(summa_grid, summa(b, b->matrix, b->matrix, &three, 6));
+CALL(summa_small, summa(b, b->matrix, b->matrix, &pair, 1));
+CALL(summa_dtype, summa(b, lt_cast(b->tape, b->matrix, LT_BF16), b->matrix, &pair, 6));
+
+static lt_tensor *sharded_xent(const bench *b, lt_tensor *x, lt_process_group *row, int64_t rows)
+{
+    return lt_softmax_xent_sharded(
+        b->tape, x, b->wrong_labels,
+        (lt_sharded_xent_config){.row = row, .classes = 3 * row->size, .rows = rows});
+}
+
+CALL(sharded_xent_dtype, sharded_xent(b, lt_cast(b->tape, b->matrix, LT_BF16), &pair, 0));
+CALL(sharded_xent_rows, sharded_xent(b, b->matrix, &pair, -1));
+CALL(sharded_xent_label, sharded_xent(b, b->matrix, &alone, 0));
+
+static lt_tensor *sharded_hits(const bench *b, lt_tensor *logits, int64_t classes)
+{
+    return lt_tape_fail(
+        b->tape, lt_topk_hits_sharded(logits, b->labels, b->hits,
+                                      (lt_sharded_xent_config){.row = &pair, .classes = classes}));
+}
+
+static lt_tensor *sharded_hits_freed(const bench *b)
+{
+    lt_tape_reset(b->tape, LT_PASS_EVAL);
+    lt_tensor *logits = lt_softmax(b->tape, b->matrix);
+    lt_tape_drop(b->tape, logits);
+    return sharded_hits(b, logits, 6);
+}
+
+CALL(sharded_hits_shape, sharded_hits(b, b->matrix, 8));
+CALL(sharded_hits_dtype, sharded_hits(b, lt_cast(b->tape, b->matrix, LT_BF16), 6));
+
+/* --- An operation of one's own --- */
+
+static const lt_op own_op = {.name = "own", .infer = lt_op_infer_broadcast};
+
+CALL(own_broadcast, lt_op_run(b->tape, &own_op, (lt_tensor *[]){b->x, b->matrix}, 2, NULL));
+CALL(own_missing, lt_op_run(b->tape, &own_op, (lt_tensor *[]){b->x, NULL}, 2, NULL));
+
 /* clang-format off */
 static const bad_row rows[] = {
     {"add: extents that differ", add_other, LT_E_SHAPE, "a [3] and b [2] do not broadcast"},
@@ -314,6 +387,37 @@ static const bad_row rows[] = {
     {"attention: k of another dtype", attention_dtype, LT_E_ARG, "attention: k is f64, want q's f32"},
     {"attention: v of another dtype", attention_dtype_v, LT_E_ARG, "attention: v is f64, want q's f32"},
     {"add: of two devices", other_device, LT_E_ARG, "add: input 1 is on another device"},
+    {"embedding_sharded: rows past the table", sharded_rows, LT_E_SHAPE,
+     "embedding_sharded: 2 rows from row 4 exceed the table's 5"},
+    {"embedding_sharded: an id past the table", sharded_id, LT_E_ARG,
+     "embedding_sharded: id 3 at position 0, want 0..2"},
+    {"reducescatter: fewer rows than ranks", scatter_rows, LT_E_SHAPE,
+     "exchange_scatter_sum: x [2,3] has fewer rows than the 3 ranks"},
+    {"linear_column_parallel: no weight", column_missing, LT_E_ARG, "linear_gathered: w is NULL"},
+    {"linear_column_parallel: a bias of another length", column_bias, LT_E_SHAPE,
+     "linear_gathered: b [3], want [2]"},
+    {"layernorm_sharded: bf16", sharded_norm_dtype, LT_E_UNSUPPORTED,
+     "layernorm_sharded: x is bf16, want all f32 or all f64"},
+    {"layernorm_sharded: a negative eps", sharded_norm_eps, LT_E_ARG, "layernorm_sharded: eps -0.001, want >= 0"},
+    {"linear_summa: no weight", summa_missing, LT_E_ARG, "linear_summa: w is NULL"},
+    {"linear_summa: a grid that is not square", summa_grid, LT_E_ARG,
+     "linear_summa: a row of 2 ranks and a column of 3, want a square grid"},
+    {"linear_summa: fewer inputs than ranks", summa_small, LT_E_SHAPE,
+     "linear_summa: 1 inputs and 4 outputs, fewer than rows of the 2 x 2 grid"},
+    {"linear_summa: x of another dtype", summa_dtype, LT_E_UNSUPPORTED, "linear_summa: x is bf16, w f32; want both"},
+    {"softmax_xent_sharded: bf16", sharded_xent_dtype, LT_E_UNSUPPORTED,
+     "softmax_xent_sharded: x is bf16, labels i32, on "},
+    {"softmax_xent_sharded: a negative number of rows", sharded_xent_rows, LT_E_ARG,
+     "softmax_xent_sharded: got -1 rows in all, want >= 0"},
+    {"softmax_xent_sharded: a label that is not a class", sharded_xent_label, LT_E_ARG,
+     "softmax_xent_sharded: label 3 of row 0 is not one of 3 classes"},
+    {"topk_hits_sharded: logits of another width", sharded_hits_shape, LT_E_SHAPE,
+     "topk_hits_sharded: logits [2,3], labels [2] on rank 1 of 2, want [M,4] of the 8 classes"},
+    {"topk_hits_sharded: bf16", sharded_hits_dtype, LT_E_UNSUPPORTED, "topk_hits_sharded: logits are bf16 on "},
+    {"topk_hits_sharded: freed logits", sharded_hits_freed, LT_E_ARG, "topk_hits_sharded: the logits were freed"},
+    {"own operation: b does not broadcast", own_broadcast, LT_E_SHAPE,
+     "own: b [2,3] does not broadcast to a's shape [2,3,5,5]"},
+    {"own operation: b is missing", own_missing, LT_E_SHAPE, "own: b [] does not broadcast to a's shape [2,3,5,5]"},
 };
 /* clang-format on */
 
@@ -341,6 +445,7 @@ static void check_on(const char *device, const bad_row *row)
     b.one = make(b.device, LT_F32, LT_SHAPE(1, 3, 1, 1));
     b.large = make(b.device, LT_F32, LT_SHAPE(1, 1, 17, 17));
     b.rows = make(b.device, LT_F32, LT_SHAPE(1, 2, 4));
+    b.hits = make(b.device, LT_I64, LT_SHAPE(2));
     b.foreign = make(b.other_device, LT_F32, LT_SHAPE(2, 3));
     assert_ok(lt_tensor_fill(b.wrong_labels, 3));
 
@@ -353,8 +458,9 @@ static void check_on(const char *device, const bad_row *row)
     message[sizeof message - 1] = 0;
 
     lt_tape_free(&b.tape);
-    lt_tensor **all[TENSORS] = {&b.x,      &b.w,   &b.vector, &b.matrix, &b.labels, &b.wrong_labels,
-                                &b.pixels, &b.one, &b.large,  &b.rows,   &b.foreign};
+    lt_tensor **all[TENSORS] = {
+        &b.x,      &b.w,   &b.vector, &b.matrix, &b.labels,  &b.wrong_labels,
+        &b.pixels, &b.one, &b.large,  &b.rows,   &b.foreign, &b.hits};
     for (int i = 0; i < TENSORS; i++)
         lt_tensor_free(all[i]);
     lt_device_close(&b.device);
