@@ -398,7 +398,7 @@ static const refused_row refused[] = {
      "width 8, hidden -1; both must be >= 1",
      {.width = WIDTH, .heads = 2, .hidden = -1}},
     {"heads of k and v that do not divide by the ranks",
-     "4 heads and 1 kv_heads are not divisible by 2 ranks",
+     "1 heads of k and v are not divisible by 2 ranks; use 2",
      {.width = WIDTH,
       .heads = 4,
       .kv_heads = 1,
@@ -447,7 +447,7 @@ static void a_cache_is_for_decoders_that_fit_and_do_not_record(void **state)
     close_scene(&s);
 }
 
-static void a_cache_takes_rows_of_its_own_shape(void **state)
+static void a_cache_takes_rows_of_its_shape(void **state)
 {
     (void)state;
     scene s;
@@ -482,6 +482,13 @@ static void sharded_blocks_need_the_number_of_rows(void **state)
     assert_null(lt_transformer_forward_cached(s.net, s.tape, s.x, NULL, 0));
     assert_fails(lt_tape_status(s.tape), LT_E_UNSUPPORTED,
                  "transformer: a cache does not support sharded blocks");
+    one.size = 2;
+    lt_module *layer = NULL;
+    const lt_attention_layer heads = {
+        .width = WIDTH, .heads = 4, .kv_heads = 1, .parallel = &parallel};
+    assert_fails(lt_layer_attention(&layer, s.device, "self", heads), LT_E_ARG,
+                 "attention self: 4 heads and 1 kv_heads are not divisible by 2 ranks");
+    one.size = 1;
     close_scene(&s);
 }
 
@@ -561,7 +568,7 @@ int main(void)
         cmocka_unit_test(positions_begin_at_the_given_row),
         cmocka_unit_test(names_are_torchvisions_and_gpt2s),
         cmocka_unit_test(a_cache_is_for_decoders_that_fit_and_do_not_record),
-        cmocka_unit_test(a_cache_takes_rows_of_its_own_shape),
+        cmocka_unit_test(a_cache_takes_rows_of_its_shape),
         cmocka_unit_test(sharded_blocks_need_the_number_of_rows),
         cmocka_unit_test(image_sizes_must_be_multiples_of_the_patch),
         cmocka_unit_test(failed_allocations_leave_no_memory),

@@ -269,7 +269,7 @@ static lt_tensor *sharded_hits_freed(const bench *b)
 CALL(sharded_hits_shape, sharded_hits(b, b->matrix, 8));
 CALL(sharded_hits_dtype, sharded_hits(b, lt_cast(b->tape, b->matrix, LT_BF16), 6));
 
-/* --- An operation of one's own --- */
+/* --- A custom operation --- */
 
 static const lt_op own_op = {.name = "own", .infer = lt_op_infer_broadcast};
 
