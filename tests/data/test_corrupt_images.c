@@ -199,7 +199,8 @@ static void check_too_many(void **state)
 
 static lt_status read_mislabelled(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    (void)self;
+    if (self->count == 1)
+        return lt_fail(LT_E_UNSUPPORTED, "no decoder");
     LT_TRY(lt_record_reserve(record, 3));
     record->size = 3;
     record->encoding = LT_ENCODING_PIXELS;
@@ -225,6 +226,10 @@ static void check_labels(void **state)
     lt_batch b;
     assert_ok(lt_loader_next(l, &b));
     assert_fails(lt_loader_next(l, &b), LT_E_FORMAT, "sample 5 has label 2, want 0 .. 1");
+    lt_loader_free(&l);
+    d->count = 1; /* an error that no other sample avoids */
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    assert_fails(lt_loader_next(l, &b), LT_E_UNSUPPORTED, "mislabelled: sample 0: no decoder");
     lt_loader_free(&l);
     lt_dataset_free(&d);
 }

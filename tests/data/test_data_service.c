@@ -1,4 +1,4 @@
-/* A loader gets the same bytes from services as from local data, also if services are killed or send invalid data. */
+/* A loader gets the same bytes from services as from local data, also if services are killed. */
 
 #include "data/remote/codec.h"
 #include "images.h"
@@ -399,6 +399,8 @@ static void test_large_requests(void **state)
     assert_fails(request_first(&w, &t), LT_E_ARG,
                  "RandAugment has 2147483647 operations, want 0 .. 100");
     t = good;
+    t.size = -7;
+    assert_fails(request_first(&w, &t), LT_E_ARG, "request has -7 as integer 1 of its transform");
     t.size = 16384;
     assert_fails(request_first(&w, &t), LT_E_ARG, "size is 16384, want 1 .. 4096");
     close_workers(&w);
@@ -440,113 +442,7 @@ static void test_close_while_augmenting(void **state)
     assert_true(clock() - begin < 3 * CLOCKS_PER_SEC);
 }
 
-/* --- Forged responses --- */
-
-/* A service that sends a forged description, or black samples of a wrong length or label. */
-typedef struct forger {
-    lt_response info;       /* the true description */
-    int change;             /* added to the samples' length, in bytes */
-    int32_t label;          /* label of all samples */
-    const lt_data_info *in; /* forged description; NULL: the true one */
-} forger;
-
-static lt_status forge(void *context, const void *request, size_t bytes, lt_response_buffer *reply)
-{
-    const forger *l = context;
-    lt_data_request q = {0};
-    memcpy(&q, request, bytes < sizeof q ? bytes : sizeof q);
-    if (q.kind == LT_REQUEST_INFO) {
-        char *to = lt_response_allocate(reply, l->info.bytes);
-        memcpy(to, l->info.data, l->info.bytes);
-        if (l->in)
-            memcpy(to + sizeof(lt_data_response), l->in, sizeof *l->in);
-        return LT_OK;
-    }
-    char whole[sizeof(lt_data_response) + sizeof(int32_t) + SIDE * SIDE * 3 + 1] = {0};
-    const lt_data_response head = {.magic = LT_DATA_MAGIC};
-    const size_t size = (size_t)((int64_t)sizeof whole - 1 + l->change);
-    memcpy(whole, &head, sizeof head);
-    memcpy(whole + sizeof head, &l->label, sizeof l->label);
-    memcpy(lt_response_allocate(reply, size), whole, size);
-    return LT_OK;
-}
-
-/* Checks that the loader's error contains says, or that it accepts the samples if says is NULL. */
-static void check_forger(forger l, const char *says)
-{
-    workers w;
-    char list[LIST];
-    lt_service *service = NULL;
-    lt_client *client = NULL;
-    lt_loader *loader = NULL;
-    lt_loader_config c = usual();
-    lt_batch b;
-    open_workers(&w, 1);
-    const lt_client_config honest = {.address = lt_data_service_address(w.service[0])};
-    const lt_data_request q = good_request();
-    assert_ok(lt_client_open(&client, &honest));
-    assert_ok(lt_client_call(client, &q, sizeof q, 60, &l.info));
-    const lt_service_config own = {.address = "tcp://127.0.0.1:0", .handler = forge, .context = &l};
-    assert_ok(lt_service_open(&service, &own));
-    snprintf(list, LIST, "service:%s", lt_service_address(service));
-    lt_dataset *d = NULL;
-    if (l.in) {
-        assert_fails(lt_dataset_open(&d, list, true), LT_E_FORMAT, says);
-    } else {
-        d = open_data(list);
-        assert_ok(lt_loader_new(&loader, d, device, &c));
-        if (says)
-            assert_fails(lt_loader_next(loader, &b), LT_E_FORMAT, says);
-        else
-            assert_ok(lt_loader_next(loader, &b));
-    }
-    lt_loader_free(&loader);
-    lt_dataset_free(&d);
-    lt_service_close(&service);
-    lt_response_free(&l.info);
-    lt_client_close(&client);
-    close_workers(&w);
-}
-
-static void test_forged_samples(void **state)
-{
-    (void)state;
-    check_forger((forger){0}, NULL);
-    check_forger((forger){.change = -1}, "sample of a service has");
-    check_forger((forger){.change = 1}, "sample of a service has");
-    check_forger((forger){.change = -(4 + SIDE * SIDE * 3) - 5}, "response of a service has");
-    check_forger((forger){.label = 3}, "has label 3");
-    check_forger((forger){.label = -1}, "has label -1");
-}
-
-static void test_forged_descriptions(void **state)
-{
-    static const struct {
-        lt_data_info in;
-        const char *says;
-    } rows[] = {
-        {{.data = 1, .count = 8, .classes = INT32_MAX, .channels = 3},
-         "2147483647 classes, want 1 to 16777216"},
-        {{.data = 1, .count = 8, .classes = 0, .channels = 3}, "0 classes, want 1 to"},
-        {{.data = 1, .count = INT64_MAX, .classes = 2, .channels = 3},
-         "9223372036854775807 samples, want 1 to 1099511627776"},
-        {{.data = 1, .count = 8, .classes = 2, .channels = 1, .ndim = 2, .dim = {1 << 20, 1 << 20}},
-         "1099511627776 elements in a sample, want 1 to 67108864"},
-        {{.data = 1, .count = 8, .classes = 2, .channels = 1, .ndim = 1, .dim = {INT64_MAX}},
-         "9223372036854775807 elements in a dimension of a sample, want 1 to 67108864"},
-        {{.data = 1,
-          .count = 8,
-          .classes = 2,
-          .channels = 1,
-          .ndim = 1,
-          .tokens = 1,
-          .dim = {(1 << 25) + 1}},
-         "33554433 elements in a dimension of a sample, want 1 to 33554432"},
-    };
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        check_forger((forger){.in = &rows[i].in}, rows[i].says);
-}
+/* --- Other data --- */
 
 static void test_other_data(void **state)
 {
@@ -561,6 +457,9 @@ static void test_other_data(void **state)
     assert_fails(lt_dataset_open(&d, list, false), LT_E_ARG, "has no validation data");
     assert_int_equal(lt_dataset_open(&d, "service:", true), LT_E_ARG);
     assert_int_equal(lt_dataset_open(&d, "service:nowhere", true), LT_E_ARG);
+    char many[1100] = "service:";
+    memset(many + strlen(many), ',', 1024);
+    assert_fails(lt_dataset_open(&d, many, true), LT_E_ARG, "got 1025 services, want at most ");
     lt_data_service_close(&a);
     lt_data_service_close(&b);
     lt_dataset_free(&own);
@@ -582,9 +481,6 @@ int main(int argc, char **argv)
                  test_large_requests, NULL),
         row_test("a service can be closed while it augments a large image",
                  test_close_while_augmenting, NULL),
-        row_test("the trainer limits the numbers of classes, samples and elements",
-                 test_forged_descriptions, NULL),
-        row_test("samples of a wrong length or label are errors", test_forged_samples, NULL),
         row_test("services with different data and invalid addresses are errors", test_other_data,
                  NULL),
     };

@@ -338,9 +338,29 @@ static void check_limits(void **state)
         assert_int_equal(lt_loader_next(l, &b), i % 3 == 2 ? LT_END : LT_OK);
     lt_loader_free(&l);
 
-    lt_loader_config wrong[5];
+    enum { WRONG = 11 };
+    static const char *const says[WRONG] = {
+        "batch is 0, want 1 or more",
+        "rank is 1, size is 1; want 0 <= rank < size",
+        "slots is 1; want 1 .. 4096 threads, 2 .. 4096 slots",
+        "batch",
+        "size",
+        "repeats is -1, want 0 .. 4096",
+        "cache_bytes is -5, read_ahead is 0; want 0 or more",
+        "cache_bytes is 0, read_ahead is -6; want 0 or more",
+        "limit is -7, max_batches is 0, grad_accum is 1; want",
+        "max_batches is -8, grad_accum is 1; want 0 or more",
+        "max_batches is 0, grad_accum is -9; want 0 or more",
+    };
+    lt_loader_config wrong[WRONG];
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         wrong[i] = usual(2);
+    wrong[5].repeats = -1;
+    wrong[6].cache_bytes = -5;
+    wrong[7].read_ahead = -6;
+    wrong[8].limit = -7;
+    wrong[9].max_batches = -8;
+    wrong[10].grad_accum = -9;
     wrong[0].batch = 0;
     wrong[1].rank = 1;
     wrong[2].slots = 1;
@@ -348,7 +368,7 @@ static void check_limits(void **state)
     wrong[3].drop_last = true;
     wrong[4].transform.size = 0;
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
-        assert_status(lt_loader_new(&l, d, device, &wrong[i]), LT_E_ARG);
+        assert_fails(lt_loader_new(&l, d, device, &wrong[i]), LT_E_ARG, says[i]);
     assert_null(l);
     lt_dataset_free(&d);
 }

@@ -1,6 +1,7 @@
 /* Text divided into documents, into parts, and into training and validation data. */
 
 #include "data/tokens/corpus.h"
+#include "data/tokens/token_file.h"
 #include "images.h"
 #include "near.h"
 #include "ref_device.h"
@@ -203,6 +204,19 @@ static void check_wrong(void **state)
     c.tokenizer = NULL;
     c.val_fraction = 1;
     assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "validation fraction is 1,");
+    c.val_fraction = -0.5;
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "validation fraction is -0.5,");
+    c.val_fraction = 0.1;
+    write_file(folder, "a.txt", "abc", 3);
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_FORMAT,
+                 "a.txt: 3 bytes are too few for a validation fraction of 0.1");
+    c.documents = (lt_documents)3;
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "documents is 3, want 0 .. 2");
+    c.documents = LT_DOCUMENTS_FILES;
+    c.tokenizer = "char";
+    write_file(folder, "a.txt", "abcde\0ghijkl", 12);
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_FORMAT,
+                 "a.txt: not text: zero byte at offset 5");
     assert_ok(lt_dataset_synthetic(&d, 4, 4, 3, 2));
     assert_fails(lt_dataset_vocabulary(d, &v), LT_E_ARG, "'synthetic' has no tokens");
     assert_int_equal(lt_dataset_token_count(d), 0);
@@ -211,9 +225,50 @@ static void check_wrong(void **state)
     remove_folder(folder);
 }
 
+/* Writes a token file with as many documents, which are empty. */
+static lt_status write_tokens(const char *path, const lt_vocabulary *v, int documents)
+{
+    lt_token_writer w;
+    lt_status st = lt_token_writer_open(&w, path, v);
+    for (int i = 0; i < documents && !st; i++)
+        st = lt_token_writer_begin_document(&w);
+    return st ? st : lt_token_writer_finish(&w);
+}
+
+static void check_token_files(void **state)
+{
+    enum { MOST_NAME = 1 << 24 }; /* bytes with the NUL */
+    (void)state;
+    const lt_tokens_config c = {.length = 4};
+    lt_vocabulary v = {.tokenizer = "byte", .size = 1000, .end = -1, .hash = 17};
+    char *folder = make_folder(), *path = below(folder, "x.tokens"), *name = malloc(MOST_NAME + 1);
+    int64_t tokens;
+    lt_dataset *d = NULL;
+    assert_fails(write_tokens(path, &v, 1), LT_E_ARG, "of byte has no end-of-text id");
+    v.end = 0;
+    assert_non_null(name);
+    memset(name, 'x', MOST_NAME);
+    name[MOST_NAME] = 0;
+    v.tokenizer = name;
+    assert_fails(write_tokens(path, &v, 1), LT_E_ARG, "has 16777217 bytes, want at most 16777216");
+    v.tokenizer = "byte";
+    assert_ok(write_tokens(path, &v, 2)); /* the control */
+    assert_ok(lt_dataset_tokens(&d, path, &c, true));
+    lt_dataset_free(&d);
+    assert_ok(write_tokens(path, &v, 1));
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_FORMAT, "1 tokens, want at least 2");
+    flip_bits(path, 0, 1);
+    assert_fails(lt_tokens_verify(path, &tokens), LT_E_FORMAT, "x.tokens: not a token file");
+    free(name);
+    free(path);
+    remove_folder(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest more[] = {
+        {"token files without end of text, with a long name, of one id", check_token_files, 0, 0,
+         0},
         {"a long document is read in parts", check_parts, 0, 0, 0},
         {"text is divided into training and validation", check_division, 0, 0, 0},
         {"invalid text and configs are rejected", check_wrong, 0, 0, 0},

@@ -305,13 +305,14 @@ static void check_shift(void **state)
 enum { LENGTH = 3, SMALL = 5 };
 
 static int32_t sample[2 * LENGTH]; /* ids, then labels */
+static size_t sample_size = sizeof sample;
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     (void)self, (void)index;
     LT_TRY(lt_record_reserve(record, sizeof sample));
     memcpy(record->bytes, sample, sizeof sample);
-    record->size = sizeof sample;
+    record->size = sample_size;
     record->encoding = LT_ENCODING_TOKENS;
     return LT_OK;
 }
@@ -353,6 +354,9 @@ static void check_ids(void **state)
             else
                 assert_fails(load_sample(), LT_E_FORMAT, "; the vocabulary has 5");
         }
+    sample_size -= sizeof *sample;
+    assert_fails(load_sample(), LT_E_FORMAT, "record of 20 bytes, want 3 ids");
+    sample_size = sizeof sample;
 }
 
 /* --- Token files --- */
@@ -415,6 +419,9 @@ static corruption corruptions[] = {
     {"a token file without its magic is text", "not UTF-8", 0, 0, 0x80, 0, 0},
     {"a token file of a later version", "has version 3, this program reads 1", 8, 0, 2, 0, 0},
     {"a token file with a corrupt header", "the header is corrupt", 40, 0, 1, 0, 0},
+    {"a token file whose end-of-text id is outside its vocabulary",
+     "invalid header: a vocabulary of 1000 ids of 2 bytes, end of text 16777216, a name of 5", 31,
+     0, 1, 1, 0},
     {"a token file with a corrupt name", "the name or the table is corrupt", 72, 0, 1, 0, 0},
     {"a truncated token file", "; its header has 1000 ids of 2 bytes", 0, 5, 0, 0, 0},
     {"a token file of a few bytes", "20 bytes are too few", 0, 2112, 0, 0, 0},
