@@ -8,6 +8,7 @@
 #include "temp.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -145,7 +146,7 @@ static void test_trace(void **state)
     temp_make(folder);
     assert_int_equal(lt_trace_begin(), 0); /* off: no clock is read */
     assert_ok(lt_profile_start(temp_path(path, folder, "trace.json"), 150));
-    assert_status(lt_profile_start(NULL, 0), LT_E_ARG);
+    assert_fails(lt_profile_start(NULL, 0), LT_E_ARG, "profile: already recording");
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, spans, (char[]){"loader \"1\""}), 0);
     spans((char[]){"main"});
@@ -175,6 +176,8 @@ static void test_trace(void **state)
     assert_int_equal(dropped, 51);
     lt_json_free(&json);
     assert_status(lt_profile_start("/dev/null/at/all", 0), LT_E_IO);
+    assert_fails(lt_profile_start(folder, 0), LT_E_IO, ": Is a directory");
+    assert_fails(lt_profile_start(NULL, -3), LT_E_ARG, "profile: -3 events");
     assert_ok(lt_profile_finish(NULL)); /* not recording: nothing to do */
     temp_remove(folder);
 }
@@ -234,6 +237,9 @@ static void test_save(void **state)
     assert_status(lt_file_save(temp_path(path, folder, "none/file"), "abc", 3), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "none/file: No such file"));
 
+    /* A device without space. */
+    assert_fails(lt_file_save("/dev/full", "abc", 3), LT_E_IO, "/dev/full: No space left");
+
     /* Written to, not replaced: root may replace /dev/stdout. */
     assert_int_equal(mkfifo(temp_path(path, folder, "pipe"), 0600), 0);
     int reader = open(path, O_RDONLY | O_NONBLOCK);
@@ -256,12 +262,23 @@ static void test_save(void **state)
     temp_remove(folder);
 }
 
+static void test_names(void **state)
+{
+    (void)state;
+    char name[PATH_MAX + 1];
+    memset(name, 'x', sizeof name - 1);
+    name[PATH_MAX] = 0;
+    assert_fails(lt_make_folders(""), LT_E_ARG, "folder name of 0 bytes, want 1 to 4095");
+    assert_fails(lt_make_folders(name), LT_E_ARG, "folder name of 4096 bytes, want 1 to 4095");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"CRC-32C of published vectors", test_crc_vectors, NULL, NULL, NULL},
         {"CRC-32C by instruction, by tables, in parts", test_crc_ways, NULL, NULL, NULL},
         {"a folder is there or not", test_commit, NULL, NULL, NULL},
+        {"a folder's name without bytes, or with too many", test_names, NULL, NULL, NULL},
         {"only named temporaries of this user's dead processes are removed", test_clean, NULL, NULL,
          NULL},
         {"only regular files are opened", test_regular_files, NULL, NULL, NULL},

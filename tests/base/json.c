@@ -2,7 +2,7 @@
 
 #include "base/encoding/json.h"
 
-#include "near.h"
+#include "temp.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -153,9 +153,41 @@ static void test_many_keys(void **state)
     lt_json_writer_clear(&w);
 }
 
+static void test_depths(void **state)
+{
+    (void)state;
+    lt_json *json = NULL;
+    assert_fails(lt_json_parse(&json, "1", 1, "text", 0), LT_E_ARG, "depth 0 is not in 1..64");
+    assert_fails(lt_json_parse(&json, "1", 1, "text", 65), LT_E_ARG, "depth 65 is not in 1..64");
+    assert_ok(lt_json_parse(&json, "1", 1, "text", 64));
+    lt_json_free(&json);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    char folder[TEMP_PATH], path[TEMP_PATH];
+    lt_json *json = NULL;
+    lt_json_writer w = {0};
+    temp_make(folder);
+    lt_json_put_integer(&w, NULL, 7);
+    assert_fails(lt_json_save(&w, temp_path(path, folder, "none/x.json")), LT_E_IO,
+                 "none/x.json: No such file");
+    assert_fails(lt_json_save(&w, "/dev/full"), LT_E_IO, "/dev/full: No space left");
+    assert_ok(lt_json_save(&w, temp_path(path, folder, "x.json")));
+    assert_ok(lt_json_load(&json, path));
+    assert_int_equal(lt_json_root(json)->integer, 7);
+    lt_json_free(&json);
+    assert_int_equal(truncate(path, (64 << 20) + 1), 0);
+    assert_fails(lt_json_load(&json, path), LT_E_FORMAT,
+                 "x.json: 67108865 bytes, at most 67108864 are allowed");
+    lt_json_writer_clear(&w);
+    temp_remove(folder);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(bad) + 3];
+    struct CMUnitTest tests[COUNT_OF(bad) + 5];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){.name = bad[i].name,
@@ -164,6 +196,9 @@ int main(void)
     tests[n++] = (struct CMUnitTest){"values of every type", test_values, NULL, NULL, NULL};
     tests[n++] =
         (struct CMUnitTest){"written values are read back", test_round_trip, NULL, NULL, NULL};
+    tests[n++] = row_test("depths that may be allowed", test_depths, NULL);
+    tests[n++] =
+        row_test("files: a missing folder, a full device, too many bytes", test_files, NULL);
     tests[n++] = (struct CMUnitTest){"two hundred thousand keys", test_many_keys, NULL, NULL, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,7 @@ static const error_row errors[] = {
     {"--optim sgd --beta1 0.5", "--beta1: --optim sgd does not read it"},
     {"--nesterov=maybe --optim sgd", "--nesterov: 'maybe' is neither true nor false"},
     {"--no-lr", "--lr takes a value and cannot be disabled"},
+    {"--no-nesterov=3", "--no-nesterov: takes no value"},
     {"--version=3", "--version: takes no value"},
     {"--help 3", "--help 3: no such section or option; --help all lists them"},
     {"--help=optimiser", "--help optimiser: no such section or option; the nearest is Optimizer"},

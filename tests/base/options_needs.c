@@ -1,6 +1,7 @@
 /* Options that need a value of another one: which settings are rejected, from the command line and from files. */
 
-#include "near.h"
+#include "base/encoding/yaml.h"
+#include "temp.h"
 
 #include "lather/options.h"
 
@@ -90,9 +91,49 @@ static void settings_that_others_leave_unread_are_rejected(void **state)
     }
 }
 
+static lt_status accept(void *context, const char *key, const char *value, int line)
+{
+    (void)context, (void)key, (void)value, (void)line;
+    return LT_OK;
+}
+
+static void keys_of_a_config_are_words_and_at_most_1024(void **state)
+{
+    enum { KEYS = 1025, BYTES = 10 };
+    char text[KEYS * BYTES + 1] = "", folder[TEMP_PATH], path[TEMP_PATH];
+    (void)state;
+    for (int i = 0; i < KEYS; i++)
+        snprintf(text + (size_t)i * BYTES, BYTES + 1, "k%05d: 1\n", i);
+    temp_make(folder);
+    temp_write(temp_path(path, folder, "x.yaml"), text, (KEYS - 1) * BYTES);
+    const lt_status st = lt_yaml_read(path, accept, NULL);
+    if (st == LT_E_UNSUPPORTED) /* a build without libyaml */
+        skip();
+    assert_ok(st);
+    temp_write(path, text, KEYS * BYTES);
+    assert_fails(lt_yaml_read(path, accept, NULL), LT_E_FORMAT, "x.yaml: more than 1024 keys");
+    temp_write(path, "a: 1\n[b, c]: 3\n", 15);
+    assert_fails(lt_yaml_read(path, accept, NULL), LT_E_FORMAT, "x.yaml: line 2: expected a key");
+    temp_remove(folder);
+}
+
+static void a_selector_is_one_of_the_options(void **state)
+{
+    const lt_option table[] = {{"Data", "data", 0, LT_OPTION_STRING, FIELD(data), .help = ""}};
+    const lt_program program = {
+        .name = "prog", .option = table, .count = COUNT_OF(table), .selector = "optim"};
+    values v = {0};
+    lt_options *o = NULL;
+    (void)state;
+    assert_fails(lt_options_new(&o, &program, &v), LT_E_ARG, "there is no selector --optim");
+    assert_null(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_a_config_are_words_and_at_most_1024),
+        cmocka_unit_test(a_selector_is_one_of_the_options),
         cmocka_unit_test(settings_that_others_leave_unread_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ typedef struct bytes {
 
 /* A service that sends a description, then black samples or one record. */
 typedef struct forger {
-    lt_data_response head; /* of samples and records */
+    lt_data_response head; /* header of samples and records */
     int change;            /* added to the samples' length, in bytes */
     int32_t label;         /* label of all samples */
     bytes info, record;

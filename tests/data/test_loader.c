@@ -337,14 +337,22 @@ static void check_limits(void **state)
     for (int i = 0; i < 6; i++)
         assert_int_equal(lt_loader_next(l, &b), i % 3 == 2 ? LT_END : LT_OK);
     lt_loader_free(&l);
+    lt_dataset_free(&d);
+}
 
+static void check_wrong_configs(void **state)
+{
+    (void)state;
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_synthetic(&d, 100, 8, 3, 10));
     enum { WRONG = 11 };
     static const char *const says[WRONG] = {
         "batch is 0, want 1 or more",
         "rank is 1, size is 1; want 0 <= rank < size",
         "slots is 1; want 1 .. 4096 threads, 2 .. 4096 slots",
-        "batch",
-        "size",
+        "100 samples on 1 ranks are too few for a batch of 101",
+        "size is 0, want 1 .. 4096",
         "repeats is -1, want 0 .. 4096",
         "cache_bytes is -5, read_ahead is 0; want 0 or more",
         "cache_bytes is 0, read_ahead is -6; want 0 or more",
@@ -355,18 +363,18 @@ static void check_limits(void **state)
     lt_loader_config wrong[WRONG];
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         wrong[i] = usual(2);
-    wrong[5].repeats = -1;
-    wrong[6].cache_bytes = -5;
-    wrong[7].read_ahead = -6;
-    wrong[8].limit = -7;
-    wrong[9].max_batches = -8;
-    wrong[10].grad_accum = -9;
     wrong[0].batch = 0;
     wrong[1].rank = 1;
     wrong[2].slots = 1;
     wrong[3].batch = 101;
     wrong[3].drop_last = true;
     wrong[4].transform.size = 0;
+    wrong[5].repeats = -1;
+    wrong[6].cache_bytes = -5;
+    wrong[7].read_ahead = -6;
+    wrong[8].limit = -7;
+    wrong[9].max_batches = -8;
+    wrong[10].grad_accum = -9;
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_fails(lt_loader_new(&l, d, device, &wrong[i]), LT_E_ARG, says[i]);
     assert_null(l);
@@ -414,7 +422,8 @@ int main(void)
         {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
         {"statistics distinguish a fast consumer from a slow one", check_counters, 0, 0, 0},
         {"a limited epoch is spread over all classes", check_spread, 0, 0, 0},
-        {"limits are obeyed, and configs out of range rejected", check_limits, 0, 0, 0},
+        {"limits are obeyed", check_limits, 0, 0, 0},
+        {"configs out of range are rejected", check_wrong_configs, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

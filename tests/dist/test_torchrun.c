@@ -114,6 +114,13 @@ static void token_files_are_private(void **state)
     assert_int_equal(chmod(path, 0640), 0);
     assert_status(lt_token_read(token, path), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "has mode 0640, want 0600"));
+    assert_fails(lt_token_read(token, folder), LT_E_ARG, " is not a regular file");
+    if (!geteuid()) {
+        assert_int_equal(chown(path, 65534, 65534), 0);
+        assert_fails(lt_token_read(token, path), LT_E_ARG,
+                     "token belongs to user 65534, not to user 0");
+        assert_int_equal(chown(path, 0, 0), 0);
+    }
     lt_nccl_start s;
     set_rank(1, 4);
     setenv("LATHER_JOB_TOKEN_FILE", path, 1);
