@@ -2,6 +2,7 @@
  * weights, a custom optimizer. */
 
 #include "makers.h"
+#include "tensor/tensor.h"
 
 #include "lather/ema.h"
 #include "lather/ext/optim.h"
@@ -102,6 +103,18 @@ static void bad_arguments_are_refused(void **state)
     lt_params none = {0};
     const lt_sgd_config momentum = {.momentum = 1};
     const lt_adam_config beta = {.beta1 = -0.1};
+    lt_ema *ema = NULL;
+    lt_step step = {.lr = 1, .clip_norm = -0.5, .attempt = 1};
+    const lt_adam_config decay = {.weight_decay = -0.25};
+    assert_fails(lt_optim_set_group(f.optim, "a", (lt_optim_group){1, -0.25}), LT_E_ARG,
+                 "adam: weight_decay -0.25 of a is not a number >= 0");
+    assert_fails(lt_optim_step(f.optim, &step), LT_E_ARG, "adam: clip_norm -0.5 is not >= 0");
+    assert_fails(lt_optim_adam(&o, &f.list, &decay), LT_E_ARG,
+                 "adam: weight_decay -0.25 is not in [0,inf)");
+    assert_fails(lt_ema_new(&ema, &f.list, 1), LT_E_ARG, "ema: decay 1 is not in [0,1)");
+    assert_fails(lt_ema_new(&ema, &f.list, -0.5), LT_E_ARG, "ema: decay -0.5 is not in [0,1)");
+    assert_fails(lt_ema_new(&ema, &none, 0.5), LT_E_ARG, "ema: no parameters");
+    assert_null(ema);
     assert_status(lt_optim_set_group(f.optim, "c", (lt_optim_group){1, (double)NAN}), LT_E_ARG);
     assert_status(lt_optim_set_group(f.optim, "a", (lt_optim_group){-1, (double)NAN}), LT_E_ARG);
     assert_status(lt_optim_step(f.optim, &(lt_step){.lr = -1, .attempt = 1}), LT_E_ARG);
@@ -114,12 +127,55 @@ static void bad_arguments_are_refused(void **state)
     fixture_close(&f);
 }
 
+static void parameters_are_on_one_device(void **state)
+{
+    (void)state;
+    fixture f, other;
+    lt_optim *o = NULL;
+    lt_params both = {0};
+    fixture_open(&f, true);
+    fixture_open(&other, true);
+    assert_ok(lt_params_add(&both, fixture_add(&f, "first", LT_SHAPE(2))));
+    assert_ok(lt_params_add(&both, fixture_add(&other, "second", LT_SHAPE(2))));
+    assert_fails(lt_optim_sgd(&o, &both, NULL), LT_E_ARG,
+                 "optim: second is on another device than the first parameter");
+    assert_null(o);
+    lt_params_clear(&both);
+    fixture_close(&other);
+    fixture_close(&f);
+}
+
+/* A custom backend may lack kernels. */
+static void a_missing_kernel_is_named(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_optim *o = NULL;
+    lt_ema *ema = NULL;
+    two_params(&f, make_sgd, true);
+    assert_ok(lt_ema_new(&ema, &f.list, 0.5));
+    const lt_backend *whole = f.device->backend;
+    lt_backend lacking = *whole;
+    lacking.vec = NULL;
+    f.device->backend = &lacking;
+    assert_fails(lt_optim_adam(&o, &f.list, NULL), LT_E_UNSUPPORTED,
+                 "adam: backend ref has no kernel for vec");
+    assert_fails(lt_ema_update_by_steps(ema, 1), LT_E_UNSUPPORTED,
+                 "ema: backend ref has no kernel for vec");
+    assert_fails(lt_vec_axpby(f.param[0].value, 1, f.param[0].value, 0, NULL), LT_E_UNSUPPORTED,
+                 "vec: backend ref has no kernel");
+    f.device->backend = whole;
+    lt_ema_free(&ema);
+    fixture_close(&f);
+}
+
 static void the_average_of_weights_follows_and_swaps(void **state)
 {
     (void)state;
     double before[12], average[12], w[12], expected[12];
     fixture f;
     lt_ema *ema = NULL;
+    lt_state_visitor visitor = {.number = ignore_number};
     two_params(&f, make_sgd, true);
     get(f.param[0].value, expected);
     assert_ok(lt_ema_new(&ema, &f.list, 0.75));
@@ -138,6 +194,10 @@ static void the_average_of_weights_follows_and_swaps(void **state)
     assert_ok(lt_ema_swap(ema));
     assert_true(lt_ema_is_swapped(ema));
     assert_status(lt_ema_update(ema, f.optim), LT_E_ARG);
+    assert_fails(lt_ema_update_by_steps(ema, 1), LT_E_ARG,
+                 "ema: update while the averages are swapped in: call lt_ema_swap() first");
+    assert_fails(lt_ema_visit(ema, &visitor), LT_E_ARG,
+                 "ema: visit while the averages are swapped in: call lt_ema_swap() first");
     assert_true(lt_tensor_view(f.param[0].value).version != version);
     get(f.param[0].value, average);
     for (int i = 0; i < 12; i++)
@@ -177,6 +237,10 @@ static void an_optimizer_of_ones_own_reads_clipped_gradients(void **state)
     fixture f;
     two_params(&f, make_sgd, true);
     lt_optim_free(&f.optim);
+    assert_fails(lt_optim_new(&f.optim, &average_ops, &f.list, -0.25, LT_DECAY_ALL), LT_E_ARG,
+                 "average: weight_decay -0.25 is not a number >= 0");
+    assert_fails(lt_optim_new(&f.optim, &average_ops, &f.list, HUGE_VAL, LT_DECAY_ALL), LT_E_ARG,
+                 "average: weight_decay inf is not a number >= 0");
     assert_ok(lt_optim_new(&f.optim, &average_ops, &f.list, 0, LT_DECAY_ALL));
     put(f.param[0].value, zero);
     put_grad(&f.param[0], one);
@@ -193,6 +257,8 @@ int main(void)
     static const struct CMUnitTest single[] = {
         cmocka_unit_test(decay_can_leave_out_biases),
         cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(parameters_are_on_one_device),
+        cmocka_unit_test(a_missing_kernel_is_named),
         cmocka_unit_test(the_average_of_weights_follows_and_swaps),
         cmocka_unit_test(an_optimizer_of_ones_own_reads_clipped_gradients),
     };

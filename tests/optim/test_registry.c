@@ -230,6 +230,12 @@ typedef struct refusal {
 } refusal;
 
 static const refusal refusals[] = {
+    {"dimensions without an order", "shampoo", "--opt-kwargs=ignored-basis-change-dims=2",
+     "--ignored-basis-change-dims: '2' is not ORDER:DIM,..."},
+    {"an order without dimensions", "shampoo", "--opt-kwargs=ignored-basis-change-dims=2:",
+     "--ignored-basis-change-dims: '2:' is not ORDER:DIM,..."},
+    {"two coefficients", "muon", "--opt-kwargs=newton-schulz-coefficients=3,-3.2",
+     "--newton-schulz-coefficients: '3,-3.2' is not A,B,C"},
     {"one that is outside in every family", "adam", "--beta1=1", "--beta1: 1 is not in [0, 1)"},
     {"one that is inside", "shampoo", "--opt-kwargs=dampening=1.5",
      "--dampening: 1.5 is not in [0, 1]"},
@@ -427,6 +433,26 @@ static void rows_survive_the_lack_of_memory(void **state)
     lt_optim_flags_close(&flags);
 }
 
+/* Runs last: no further row fits. */
+static void as_many_as_fit_are_registered(void **state)
+{
+    (void)state;
+    static char name[LT_MAX_OPTIM_FAMILIES][16];
+    static lt_optim_family more[LT_MAX_OPTIM_FAMILIES];
+    size_t count = 0, i = 0;
+    while (lt_optim_family_at(count))
+        count++;
+    for (; count + i < LT_MAX_OPTIM_FAMILIES; i++) {
+        snprintf(name[i], sizeof name[i], "more-%zu", i);
+        more[i] = (lt_optim_family){.name = name[i], ROW(fields)};
+        assert_ok(lt_optim_register(&more[i]));
+    }
+    const lt_optim_family last = {.name = "last", ROW(fields)};
+    assert_fails(lt_optim_register(&last), LT_E_NOMEM,
+                 "optimizer last: at most 64 optimizers can be registered");
+    assert_null(lt_optim_family_named("last"));
+}
+
 int main(void)
 {
     enum { B = COUNT_OF(bad), R = COUNT_OF(refusals) };
@@ -441,7 +467,7 @@ int main(void)
         cmocka_unit_test(the_rows_of_the_library_are_good),
         cmocka_unit_test(rows_survive_the_lack_of_memory),
     };
-    struct CMUnitTest tests[B + R + COUNT_OF(single)];
+    struct CMUnitTest tests[B + R + COUNT_OF(single) + 1];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[n++] = single[i];
@@ -449,5 +475,6 @@ int main(void)
         tests[n++] = row_test(refusals[i].name, flag_is_refused, &refusals[i]);
     for (size_t i = 0; i < B; i++)
         tests[n++] = row_test(bad[i].name, family_is_refused, &bad[i]);
+    tests[n] = (struct CMUnitTest)cmocka_unit_test(as_many_as_fit_are_registered);
     return cmocka_run_group_tests(tests, register_average, NULL);
 }

@@ -185,6 +185,10 @@ typedef struct bad_row {
     const char *name, *json, *message;
 } bad_row;
 
+#define TEN     "aaaaaaaaaa"
+#define LONGEST /* 159 bytes */ \
+    TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "aaaaaaaaa"
+
 static const bad_row bad[] = {
     /* clang-format off */
     {"no JSON", "{", "unexpected end"},
@@ -212,6 +216,22 @@ static const bad_row bad[] = {
      "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": {\"2\": {\"2\": 1}}}", "'2'"},
     {"a split that is no list", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": \"qkv\"}",
      "split must be a list of strings"},
+    {"an optimizer that is no string", "{\"optim\": 3, \"lr\": 1}",
+     "optimizer config: optim must be a string"},
+    {"a list for the ignored dimensions",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"ignored_basis_change_dims\": [1]}",
+     "ignored_basis_change_dims must be an object: {order: [dimension, ...]}"},
+    {"a dimensionality in another word",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"target_dimensionality\": \"two\"}",
+     "target_dimensionality must be an integer or Infinity"},
+    {"a dimensionality with a fraction",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"target_dimensionality\": 2.5}",
+     "target_dimensionality must be an integer or Infinity"},
+    {"a long pattern of a split",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"a" LONGEST ":0:2\"]}",
+     "split: pattern of 160 bytes exceeds the limit of 159"},
+    {"a long pattern of names", "{\"optim\": \"shampoo\", \"lr\": 1, \"one_sided\": \"a" LONGEST "\"}",
+     "one_sided: pattern of 160 bytes exceeds the limit of 159"},
     {"a split with a number", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [3]}",
      "split must be a list of strings"},
     {"a split without parts", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"w:0\"]}",

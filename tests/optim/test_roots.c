@@ -503,6 +503,11 @@ static void a_matrix_that_is_not_finite_is_named(void **state)
     assert_non_null(strstr(lt_error_message(), "layer.weight block 3, dimension 1"));
     assert_non_null(strstr(lt_error_message(), "step 7"));
     close_problem(&p);
+    a[3] = 1;
+    open_problem(&p, "ref", false, 2, a);
+    assert_fails(run(&p, LT_ROOT_NEWTON, 0.1234567, false), LT_E_ARG,
+                 "coupled iteration: exponent 0.123457 is not a ratio of small integers");
+    close_problem(&p);
 }
 
 static void what_a_solver_cannot_do_is_an_error_at_construction(void **state)

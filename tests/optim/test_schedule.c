@@ -187,6 +187,26 @@ static void is_refused(void **state)
     assert_status(lt_schedule_check(&r->schedule), LT_E_ARG);
 }
 
+static void numbers_out_of_range_are_named(void **state)
+{
+    (void)state;
+    lt_schedule one = {
+        LT_SCHEDULE_ONE_CYCLE,   .lr = 1, .epochs = 5, .pct_start = 1.25, .div_factor = 25,
+        .final_div_factor = 1e4, SPE};
+    assert_fails(lt_schedule_check(&one), LT_E_ARG, "schedule: pct_start 1.25 is not in [0,1]");
+    one.pct_start = -0.5;
+    assert_fails(lt_schedule_check(&one), LT_E_ARG, "schedule: pct_start -0.5 is not in [0,1]");
+    one.pct_start = 1;
+    assert_ok(lt_schedule_check(&one));
+    lt_schedule cycles = {LT_SCHEDULE_COSINE_RESTARTS, .lr = 1, .cycle_epochs = 2, .cycle_mul = 1,
+                          .cycle_decay = 1.5,          SPE};
+    assert_fails(lt_schedule_check(&cycles), LT_E_ARG, "schedule: cycle_decay 1.5 is not in (0,1]");
+    cycles.cycle_decay = 0;
+    assert_fails(lt_schedule_check(&cycles), LT_E_ARG, "schedule: cycle_decay 0 is not in (0,1]");
+    cycles.cycle_decay = 1;
+    assert_ok(lt_schedule_check(&cycles));
+}
+
 enum { MOST = 80 };
 
 static size_t add_rows(struct CMUnitTest *tests, size_t at, const row *list, size_t count,
@@ -200,8 +220,9 @@ static size_t add_rows(struct CMUnitTest *tests, size_t at, const row *list, siz
 
 int main(void)
 {
-    static struct CMUnitTest tests[MOST] = {cmocka_unit_test(another_power_is_found)};
-    size_t at = add_rows(tests, 1, rows, COUNT_OF(rows), gives_these_rates);
+    static struct CMUnitTest tests[MOST] = {cmocka_unit_test(another_power_is_found),
+                                            cmocka_unit_test(numbers_out_of_range_are_named)};
+    size_t at = add_rows(tests, 2, rows, COUNT_OF(rows), gives_these_rates);
     at = add_rows(tests, at, edges, COUNT_OF(edges), gives_these_rates);
     at = add_rows(tests, at, reductions, COUNT_OF(reductions), gives_these_rates);
     at = add_rows(tests, at, peers, COUNT_OF(peers), gives_the_rates_of_others);

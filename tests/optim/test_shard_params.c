@@ -4,6 +4,7 @@
 #include "full.h"
 #include "shard_params.h"
 
+#include "lather/averaging.h"
 #include "lather/cautious.h"
 
 static rank_run whole[RANKS], sharded[RANKS];
@@ -178,6 +179,8 @@ static void parameters_are_sharded_after_state_and_gradients(void **state)
     const lt_shard_config bf16 = {.comm = a.comm, .shard_params = true, .dtype = LT_BF16};
     const lt_shard_config groups = {.comm = a.comm, .shard_params = true, .group = 1};
     const lt_shard_config good = {.comm = a.comm, .shard_params = true};
+    lt_averaging_config primal = LT_AVERAGING_DEFAULTS;
+    primal.kind = LT_AVERAGING_PRIMAL;
     assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG,
                  "cannot be sharded before the state");
     assert_fails(lt_optim_shard(a.optim, &bf16), LT_E_ARG, "got dtype bf16");
@@ -188,8 +191,30 @@ static void parameters_are_sharded_after_state_and_gradients(void **state)
     assert_ok(lt_optim_shard_gradients(a.optim, a.dp));
     assert_ok(lt_optim_shard_params(a.optim, a.tape, NULL));
     assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "already sharded");
+    assert_fails(lt_optim_shard(a.optim, &good), LT_E_ARG, "adamw: state is already sharded");
+    assert_fails(lt_optim_start_averaging(a.optim, &a.m.list, &primal), LT_E_UNSUPPORTED,
+                 "adamw: weight averaging does not support sharded parameters");
+    assert_fails(lt_optim_start_cautious(a.optim, &(lt_cautious_config){.mask = true}), LT_E_ARG,
+                 "adamw: cautious updates must be enabled once, before the first step");
     lt_optim_shard_params_stats(a.optim, &stats);
     assert_true(stats.value_bytes > 4000);
+    close_alone(&a);
+}
+
+static void averaged_parameters_are_not_sharded(void **state)
+{
+    (void)state;
+    alone a;
+    open_alone(&a);
+    const lt_shard_config good = {.comm = a.comm, .shard_params = true};
+    lt_averaging_config primal = LT_AVERAGING_DEFAULTS;
+    primal.kind = LT_AVERAGING_PRIMAL;
+    assert_fails(lt_optim_shard_two_level(a.optim, NULL), LT_E_ARG, "adamw: state is not sharded");
+    assert_ok(lt_optim_start_averaging(a.optim, &a.m.list, &primal));
+    assert_ok(lt_optim_shard(a.optim, &good));
+    assert_ok(lt_optim_shard_gradients(a.optim, a.dp));
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_UNSUPPORTED,
+                 "adamw: sharded parameters do not support weight averaging");
     close_alone(&a);
 }
 
@@ -239,7 +264,7 @@ static void values_of_other_ranks_have_no_memory(void **state)
 int main(void)
 {
     static char name[COUNT_OF(rows)][TEXT];
-    struct CMUnitTest tests[COUNT_OF(rows) + 6];
+    struct CMUnitTest tests[COUNT_OF(rows) + 7];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         snprintf(name[i], TEXT, "bitwise equal to sharded gradients: row %zu", i);
@@ -250,6 +275,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(averages_must_be_sharded_too);
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(parameters_are_sharded_after_state_and_gradients);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(averaged_parameters_are_not_sharded);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(whole_parameters_are_not_sharded);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_of_other_ranks_have_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -344,6 +344,11 @@ static void turn_filter(rank_run *p)
                   : lt_param_init_filter(&p->param[4], p->base.device, "", names[4], shapes[4]));
 }
 
+static void empty_list(rank_run *p)
+{
+    p->list.count = 0;
+}
+
 static lt_status lose_a_gradient(rank_run *p, int t)
 {
     if (t == 2 && p->base.rank == 1)
@@ -374,6 +379,13 @@ static lt_status attach_to_pairs(rank_run *p)
     LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->sharded)));
     return lt_sharded_optim_attach(p->sharded, p->optim,
                                    &(lt_shard_config){.comm = p->base.comm, .group = 2});
+}
+
+static lt_status attach_with_shard_params(rank_run *p)
+{
+    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->sharded)));
+    return lt_sharded_optim_attach(p->sharded, p->optim,
+                                   &(lt_shard_config){.comm = p->base.comm, .shard_params = true});
 }
 
 static lt_status without_attaching(rank_run *p)
@@ -422,6 +434,14 @@ static const bad bads[] = {
      {.make_other = attach_to_pairs},
      LT_E_ARG,
      "adam: state is sharded over all ranks; got another communicator, or groups of 2"},
+    {"parameters that are sharded again",
+     {.make_other = attach_with_shard_params},
+     LT_E_ARG,
+     "adam: lt_sharded_optim does not support shard_params"},
+    {"no parameter",
+     {.make = make_adam, .corrupt = empty_list},
+     LT_E_ARG,
+     "optim: no parameter to train"},
     {"the traffic of no optimizer",
      {.make_other = without_attaching},
      LT_E_ARG,

@@ -146,6 +146,12 @@ static lt_status attach_before(rank_run *p)
     return lt_sharded_optim_attach_shards(p->sharded, p->optim);
 }
 
+static lt_status attach_in_int8(rank_run *p)
+{
+    LT_TRY(make_adam(&p->optim, &p->list));
+    return lt_optim_set_state_dtype(p->optim, LT_STATE_INT8);
+}
+
 typedef struct bad {
     const char *name;
     lt_status (*make)(rank_run *p);
@@ -156,6 +162,8 @@ static const bad bads[] = {
     {"an optimizer of whole parameters", make_logical_one,
      "adam: must be made over the same shards as lt_sharded_optim"},
     {"an optimizer of matrices", make_muon_of_shards, "muon: is not elementwise"},
+    {"a state of few bits", attach_in_int8,
+     "adam: a state dtype below f32 needs whole parameters: make it over lt_sharded_optim_params()"},
     {"an optimizer that is attached", attach_before, "adam: another optimizer is already attached"},
 };
 

@@ -390,6 +390,16 @@ static void test_refused(void **state)
     c = shampoo(LT_STATE_F32);
     c.factor_frequency = 6;
     assert_fails(lt_optim_shampoo(&none, &p.f.list, &c), LT_E_ARG, "factor_frequency 6");
+    c.per_param_steps = true;
+    c.start_preconditioning_step = 6;
+    assert_fails(lt_optim_shampoo(&none, &p.f.list, &c), LT_E_ARG,
+                 "shampoo: per_param_steps contradicts factor_frequency 6, which counts all steps");
+    c = shampoo(LT_STATE_F32);
+    c.preconditioner = LT_PRECONDITIONER_CORRECTED;
+    c.inverse_exponent.set[2][1] = true;
+    c.inverse_exponent.value[2][1] = 0.25;
+    assert_fails(lt_optim_shampoo(&none, &p.f.list, &c), LT_E_ARG,
+                 "shampoo: inverse_exponent of order 2 differs between dimensions 0 and 1");
     close_problem(&p);
     two_params(&f, make_adam, true);
     assert_fails(lt_optim_set_state_dtype(f.optim, LT_STATE_INT8), LT_E_UNSUPPORTED, "f64");

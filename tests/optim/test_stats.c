@@ -2,6 +2,9 @@
  * measuring does not change training. */
 
 #include "stats_problem.h"
+#include "tensor/tensor.h"
+
+#include "lather/detail/spectrum.h"
 
 static void norms_are_those_of_the_formulas(void **state)
 {
@@ -31,6 +34,27 @@ static void devices_with_memory_of_their_own_give_the_same(void **state)
     assert_memory_equal(near.number, far.number, near.numbers * sizeof *near.number);
     stop(&near);
     stop(&far);
+}
+
+static void spectra_need_a_kernel_and_the_master_dtype(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_tensor *matrix = NULL;
+    lt_spectrum out;
+    assert_ok(lt_device_open(&device, "ref", &(lt_device_config){.f64 = true}));
+    assert_ok(lt_tensor_new(&matrix, device, LT_F32, LT_SHAPE(2, 2)));
+    assert_fails(lt_spectrum_compute(&out, matrix, matrix, 0, false), LT_E_UNSUPPORTED,
+                 "optim-stats: matrix of f32 and basis of f32: want f64");
+    const lt_backend *whole = device->backend;
+    lt_backend lacking = *whole;
+    lacking.eigh = NULL;
+    device->backend = &lacking;
+    assert_fails(lt_spectrum_compute(&out, matrix, NULL, 0, false), LT_E_UNSUPPORTED,
+                 "optim-stats: ref has no kernel eigh");
+    device->backend = whole;
+    lt_tensor_free(&matrix);
+    lt_device_close(&device);
 }
 
 static void a_number_that_is_off_is_rejected(void **state)
@@ -134,12 +158,13 @@ static void patterns_choose_parameters(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[3 + 4 * MAKERS] = {
+    struct CMUnitTest tests[4 + 4 * MAKERS] = {
+        cmocka_unit_test(spectra_need_a_kernel_and_the_master_dtype),
         cmocka_unit_test(a_number_that_is_off_is_rejected),
         cmocka_unit_test(a_skipped_step_says_so),
         cmocka_unit_test(patterns_choose_parameters),
     };
-    size_t count = 3;
+    size_t count = 4;
     for (size_t i = 0; i < COUNT_OF(makers); i++) {
         tests[count++] = row_test(makers[i].name, norms_are_those_of_the_formulas, &makers[i]);
         tests[count++] = row_test(makers[i].name, numbers_do_not_depend_on_ranks, &makers[i]);
