@@ -4,9 +4,11 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/os.h"
+#include "base/plugins/plugin.h"
 #include "near.h"
 
 #include "lather/log.h"
+#include "lather/status.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -247,6 +249,15 @@ static void a_thread_has_a_shorter_slice_and_all_else_as_before(void **state)
     assert_true(a[0].flags == a[1].flags && a[0].policy == a[1].policy);
 }
 
+static void a_plugin_has_the_version_of_the_library(void **state)
+{
+    (void)state;
+    assert_ok(lt_plugin_check_version("device x", lt_version()));
+    assert_fails(lt_plugin_check_version("device x", "0.0.9"), LT_E_UNSUPPORTED,
+                 "device x: plugin version 0.0.9 does not match library version ");
+    assert_non_null(strstr(lt_error_message(), lt_version()));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -263,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_wrong_filter_changes_nothing),
         cmocka_unit_test(other_ranks_show_warnings_only),
         cmocka_unit_test(fnv1a_gives_its_published_values),
+        cmocka_unit_test(a_plugin_has_the_version_of_the_library),
         cmocka_unit_test(the_clock_never_goes_back),
         cmocka_unit_test(the_clock_of_a_thread_is_its_own),
         cmocka_unit_test(a_thread_has_a_shorter_slice_and_all_else_as_before),

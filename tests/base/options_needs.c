@@ -129,10 +129,27 @@ static void a_selector_is_one_of_the_options(void **state)
     assert_null(o);
 }
 
+static void a_full_device_is_an_error(void **state)
+{
+    const lt_option table[] = {{"Data", "data", 0, LT_OPTION_STRING, FIELD(data), "x", .help = ""}};
+    const lt_program program = {.name = "prog", .option = table, .count = COUNT_OF(table)};
+    values v = {0};
+    lt_options *o = NULL;
+    FILE *full = fopen("/dev/full", "w");
+    (void)state;
+    assert_non_null(full);
+    assert_ok(lt_options_new(&o, &program, &v));
+    assert_fails(lt_options_write_config(o, full), LT_E_IO,
+                 "cannot write the output: No space left on device");
+    fclose(full);
+    lt_options_free(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_of_a_config_are_words_and_at_most_1024),
+        cmocka_unit_test(a_full_device_is_an_error),
         cmocka_unit_test(a_selector_is_one_of_the_options),
         cmocka_unit_test(settings_that_others_leave_unread_are_rejected),
     };

@@ -216,6 +216,8 @@ static void test_records(void **state)
         assert_memory_equal(a.bytes, b.bytes, a.size);
     }
     assert_int_equal(d->ops->read(d, d->count, &b), LT_E_ARG);
+    assert_fails(lt_dataset_split(&d, 0.5, 0, true), LT_E_UNSUPPORTED,
+                 "cannot split the images of a data service: serve-data has --val-split");
     free(a.bytes);
     free(b.bytes);
     lt_dataset_free(&d);

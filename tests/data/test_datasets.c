@@ -165,6 +165,12 @@ static void check_bad_folders(void **state)
     assert_ok(lt_dataset_open(&d, root, true)); /* without dog */
     assert_int_equal(lt_dataset_classes(d), 1);
     lt_dataset_free(&d);
+    lt_record r = {0};
+    run_in(root, "truncate -s 1073741825 cat/1.jpg");
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_fails(d->ops->read(d, 0, &r), LT_E_FORMAT,
+                 "cat/1.jpg: 1073741825 bytes; an image file has at most 1073741824");
+    lt_dataset_free(&d);
     run_in(root, "mv cat/1.jpg .");
     assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "in 2 class folders: ");
     run_in(root, "mv 1.jpg cat");

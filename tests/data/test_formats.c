@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
+#include "data/formats/decoder.h"
 #include "data/formats/image.h"
 #include "golden.h"
 #include "images.h"
@@ -211,7 +212,7 @@ static void check_avif_size(void **state)
     if (!st) {
         assert_int_equal(w.width, 30);
         st = lt_image_decode(r.bytes, r.size, NULL, 3, w, &p);
-        assert_int_equal(st, LT_E_FORMAT);
+        assert_failed(st, LT_E_FORMAT, "avif: ");
     }
     lt_image_clear(&p);
     lt_free(r.bytes);
@@ -219,13 +220,58 @@ static void check_avif_size(void **state)
         skip();
 }
 
+/* The header's pixels, of up to four samples, have more bytes than stb_image can count. */
+static void check_huge_png(void **state)
+{
+    static const uint8_t png[] =
+        "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x80\0\0\0\x40\0\x08\2\0\0\0...."
+        "\0\0\0\0IDAT....\0\0\0\0IEND";
+    const lt_image_limits any = {.pixels = INT64_C(1) << 40};
+    lt_image p = {0};
+    lt_window w = {0};
+    (void)state;
+    assert_ok(lt_stb_size(png, sizeof png + 3, &w.width, &w.height));
+    assert_true(w.width == 32768 && w.height == 16384);
+    assert_fails(lt_stb_decode(png, sizeof png - 1, &any, 3, w, &p), LT_E_FORMAT,
+                 "image: 32768 x 16384 pixels are more than stb_image can decode");
+    assert_fails(lt_stb_size(png, (size_t)INT32_MAX + 1, &w.width, &w.height), LT_E_FORMAT,
+                 "a file of 2147483648 bytes, want at most 2147483647");
+}
+
+/* A TIFF file of 1 x 1 pixel with samples of 24 bits. */
+static void check_tiff_depth(void **state)
+{
+    static const uint8_t tiff[] = {
+        'I', 'I', '*', 0, 8, 0, 0, 0, 7,  0,                  /* 7 fields */
+        0,   1,   3,   0, 1, 0, 0, 0, 1,  0, 0, 0,            /* width */
+        1,   1,   3,   0, 1, 0, 0, 0, 1,  0, 0, 0,            /* height */
+        2,   1,   3,   0, 1, 0, 0, 0, 24, 0, 0, 0,            /* bits per sample */
+        3,   1,   3,   0, 1, 0, 0, 0, 1,  0, 0, 0,            /* no compression */
+        6,   1,   3,   0, 1, 0, 0, 0, 1,  0, 0, 0,            /* black is 0 */
+        17,  1,   4,   0, 1, 0, 0, 0, 8,  0, 0, 0,            /* offset of the strip */
+        23,  1,   4,   0, 1, 0, 0, 0, 3,  0, 0, 0, 0, 0, 0, 0 /* bytes of the strip */
+    };
+    lt_image p = {0};
+    lt_window w = {0};
+    (void)state;
+    lt_status st = lt_image_size(tiff, sizeof tiff, NULL, &w.width, &w.height);
+    if (st == LT_E_UNSUPPORTED)
+        skip();
+    assert_ok(st);
+    assert_fails(lt_image_decode(tiff, sizeof tiff, NULL, 3, w, &p), LT_E_FORMAT,
+                 "tiff: Sorry, can not handle images with 24-bit samples");
+    lt_image_clear(&p);
+}
+
 int main(void)
 {
-    enum { MORE = 3 };
+    enum { MORE = 5 };
     struct CMUnitTest tests[MORE + MOST + COUNT_OF(corrupt)] = {
         row_test("avif: an image larger than its header claims", check_avif_size, NULL),
         row_test("png: without its IEND chunk", check_png_without_end, NULL),
         row_test("bmp: RLE is named", check_rle_bmp, NULL),
+        row_test("png: more pixels than stb_image can decode", check_huge_png, NULL),
+        row_test("tiff: samples of 24 bits", check_tiff_depth, NULL),
     };
     size_t n = MORE;
     read_rows();

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LENGTH = 4 };
 
@@ -225,6 +226,25 @@ static void check_wrong(void **state)
     remove_folder(folder);
 }
 
+/* A folder of this user, read as another one. */
+static void check_unreadable(void **state)
+{
+    (void)state;
+    if (geteuid())
+        skip(); /* only root can read as another user */
+    const lt_tokens_config c = {.length = 4};
+    char *folder = make_folder();
+    lt_dataset *d = NULL;
+    write_file(folder, "deep/a.txt", "some text", 9);
+    run_in(folder, "chmod 755 . && chmod 700 deep");
+    assert_int_equal(seteuid(65534), 0);
+    (void)lt_fail(LT_E_ARG, "that of an earlier call");
+    const lt_status st = lt_dataset_tokens(&d, folder, &c, true);
+    assert_int_equal(seteuid(0), 0);
+    assert_failed(st, LT_E_IO, "/deep: Permission denied");
+    remove_folder(folder);
+}
+
 /* Writes a token file with as many documents, which are empty. */
 static lt_status write_tokens(const char *path, const lt_vocabulary *v, int documents)
 {
@@ -267,6 +287,7 @@ static void check_token_files(void **state)
 int main(void)
 {
     const struct CMUnitTest more[] = {
+        {"a folder that is unreadable is named", check_unreadable, 0, 0, 0},
         {"token files without end of text, with a long name, of one id", check_token_files, 0, 0,
          0},
         {"a long document is read in parts", check_parts, 0, 0, 0},
