@@ -287,6 +287,44 @@ static void initial_values_follow_the_base(void **state)
     problem_close(&p);
 }
 
+static lt_update_size no_size(const lt_optim *self, const lt_slot *slot)
+{
+    (void)self, (void)slot;
+    return (lt_update_size){0};
+}
+
+static void shards_and_scales_that_are_no_numbers_are_rejected(void **state)
+{
+    problem p;
+    net n, base;
+    (void)state;
+    problem_open(&p);
+    net_open(&n, p.device, RATIO * BASE, 1);
+    net_open(&base, p.device, BASE, 1);
+    lt_param *first = n.list.item[0];
+    const lt_shape shape = lt_tensor_shape(first->value);
+    lt_shard_spec half = lt_shard_spec_even(shape, shape, 0, 2, 1);
+    first->spec = &half;
+    assert_fails(lt_mup_scale_values(&n.list, &base.list, NULL), LT_E_UNSUPPORTED,
+                 "mup: first.weight is a shard");
+    first->spec = NULL;
+    lt_optim *o = NULL, *of_base = NULL;
+    assert_ok(lt_optim_open(&o, "adam", &n.list));
+    assert_ok(lt_optim_open(&of_base, "adam", &base.list));
+    const lt_optim_ops *whole = o->ops;
+    lt_optim_ops lacking = *whole;
+    lacking.update_size = no_size;
+    o->ops = &lacking;
+    assert_fails(lt_mup_scale_optim(o, of_base, NULL), LT_E_ARG,
+                 "mup: adam: scale inf of the learning rate of first.weight");
+    o->ops = whole;
+    lt_optim_free(&of_base);
+    lt_optim_free(&o);
+    net_close(&base);
+    net_close(&n);
+    problem_close(&p);
+}
+
 static void what_has_no_rule_is_rejected(void **state)
 {
     problem p;
@@ -316,13 +354,15 @@ static void what_has_no_rule_is_rejected(void **state)
 int main(void)
 {
     enum { N = COUNT_OF(optimizers), S = COUNT_OF(scales) };
-    struct CMUnitTest tests[N + S + 2];
+    struct CMUnitTest tests[N + S + 3];
     size_t n = 0;
     for (size_t i = 0; i < N; i++)
         tests[n++] = row_test(optimizers[i], changes_do_not_depend_on_the_width, optimizers[i]);
     for (size_t i = 0; i < S; i++)
         tests[n++] = row_test(scales[i].json, each_parameter_has_its_scale, &scales[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(initial_values_follow_the_base);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(shards_and_scales_that_are_no_numbers_are_rejected);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(what_has_no_rule_is_rejected);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,12 +101,29 @@ static void what_it_cannot_do_is_rejected(void **state)
     fixture_close(&f);
 }
 
+static void a_gradient_in_another_order_is_rejected(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_open(&f, false);
+    lt_param *p = fixture_add(&f, "kernel", LT_SHAPE(2, 3, 2, 2)); /* channels-last */
+    lt_tensor_free(&p->grad);
+    assert_ok(lt_tensor_new(&p->grad, f.device, LT_F32, LT_SHAPE(2, 3, 2, 2)));
+    assert_ok(lt_tensor_fill(p->grad, 1));
+    p->has_grad = true;
+    assert_ok(lt_optim_prodigy(&f.optim, &f.list, NULL));
+    assert_fails(lt_optim_step(f.optim, &(lt_step){.lr = 1, .attempt = 1}), LT_E_UNSUPPORTED,
+                 "prodigy: the gradient of kernel has other strides than it");
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_distance_is_found_from_below),
         cmocka_unit_test(threads_do_not_change_bits),
         cmocka_unit_test(what_it_cannot_do_is_rejected),
+        cmocka_unit_test(a_gradient_in_another_order_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

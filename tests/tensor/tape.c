@@ -3,7 +3,9 @@
 #include "base/alloc.h"
 #include "near.h"
 #include "net.h"
+#include "tensor/tensor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { CONV1_COUNT = 4 * 3 * 9, MAX_ELEMENTS = 1024 };
@@ -98,6 +100,21 @@ static void a_freed_tensor_is_refused(void **state)
     lt_tensor_free(&x);
     lt_tensor_free(&like);
     lt_tensor_free(&hits);
+}
+
+/* As sharded gradients leave those of other ranks. */
+static void a_gradient_without_memory_takes_no_more(void **state)
+{
+    net *n = *state;
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    lt_tensor_free_memory(n->fc.grad);
+    net_forward(n, LT_PASS_TRAIN);
+    char message[128];
+    snprintf(message, sizeof message,
+             "backward: the gradient of %s was reduced to its owner ranks; call "
+             "lt_params_zero_grad()",
+             n->fc.name);
+    assert_fails(lt_tape_backward(n->tape, n->loss, 1), LT_E_ARG, message);
 }
 
 static void transfers_that_do_not_fit_are_refused(void **state)
@@ -437,6 +454,7 @@ int main(void)
         ON_NET(backward_frees_memory),
         cmocka_unit_test(an_operation_on_a_freed_output_fails),
         ON_NET(a_freed_tensor_is_refused),
+        ON_NET(a_gradient_without_memory_takes_no_more),
         ON_NET(transfers_that_do_not_fit_are_refused),
         ON_NET(a_kept_tensor_is_readable_after_backward),
         ON_NET(a_dropped_tensor_is_freed_at_once_in_evaluation),
