@@ -5,9 +5,12 @@
 #include "base/os.h"
 #include "near.h"
 
+#include "lather/plugin.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char *file;
 static size_t bytes;
@@ -95,10 +98,26 @@ static void damaged_files_are_harmless(void **state)
     free(copy);
 }
 
+/* The loader opens a plugin by its path, after the file that was checked. */
+static void a_deleted_plugin_is_an_error(void **state)
+{
+    char copy[] = "/tmp/lather-plugin-XXXXXX", name[64], says[96];
+    const int fd = mkstemp(copy);
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, file, bytes), bytes);
+    assert_int_equal(unlink(copy), 0);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    snprintf(says, sizeof says, "plugin %s: No such file", name);
+    assert_fails(lt_plugin_load(name, "test"), LT_E_IO, says);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(symbols_are_found),
+        cmocka_unit_test(a_deleted_plugin_is_an_error),
         cmocka_unit_test(truncated_files_are_rejected),
         cmocka_unit_test(damaged_files_are_harmless),
     };

@@ -107,8 +107,19 @@ static void a_folder_that_is_not_there_is_an_error(void **state)
     (void)state;
     lt_protobuf_writer w = {0};
     lt_protobuf_integer(&w, 1, 1);
-    assert_int_equal(lt_protobuf_save(&w, "no/such/folder"), LT_E_IO);
+    assert_fails(lt_protobuf_save(&w, "no/such/folder"), LT_E_IO, "no/such/folder: No such file");
     lt_protobuf_clear(&w);
+}
+
+/* Readers have lengths of 31 bits. The bytes themselves are not needed. */
+static void a_message_is_smaller_than_2_gib(void **state)
+{
+    (void)state;
+    lt_protobuf_writer w = {.size = (size_t)INT32_MAX + 1};
+    assert_fails(lt_protobuf_save(&w, "x"), LT_E_UNSUPPORTED,
+                 "x: 2147483648 bytes, at most 2147483647 fit");
+    w.failed = true;
+    assert_fails(lt_protobuf_save(&w, "x"), LT_E_NOMEM, "x: no memory for 2147483648 bytes");
 }
 
 int main(void)
@@ -117,6 +128,7 @@ int main(void)
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(broken_messages_are_noticed),
         cmocka_unit_test(packed_numbers_end),
+        cmocka_unit_test(a_message_is_smaller_than_2_gib),
         cmocka_unit_test(a_folder_that_is_not_there_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -355,7 +355,8 @@ static void check_ids(void **state)
                 assert_fails(load_sample(), LT_E_FORMAT, "; the vocabulary has 5");
         }
     sample_size -= sizeof *sample;
-    assert_fails(load_sample(), LT_E_FORMAT, "record of 20 bytes, want 3 ids");
+    assert_fails(load_sample(), LT_E_FORMAT,
+                 "users: sample 0 has a record of 20 bytes, want 3 ids");
     sample_size = sizeof sample;
 }
 

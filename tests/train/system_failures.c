@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int failing_thread; /* number of the next call that fails, from 1; 0: none */
@@ -184,6 +185,12 @@ static void the_heartbeat_thread_fails(void **state)
     failing_thread = 0;
     assert_message("heartbeat: cannot start a thread");
     assert_null(b);
+    const pid_t ended = fork();
+    if (!ended)
+        _exit(0);
+    assert_int_equal(waitpid(ended, NULL, 0), ended);
+    assert_fails(lt_heartbeat_watch(ended, 0, 1), LT_E_IO,
+                 "heartbeat: pidfd_open: No such process");
 }
 
 /* --- Others --- */

@@ -65,8 +65,10 @@ static lt_status copy_tokens(const lt_sample *s, const lt_record *r, int32_t *la
     const size_t count = lt_sample_label_count(d), bytes = count * sizeof *label;
     const int32_t *id = (const int32_t *)(const void *)r->bytes;
     if (r->encoding != LT_ENCODING_TOKENS || r->size != 2 * bytes)
-        return lt_fail(LT_E_FORMAT, "data: record of %zu bytes, want %zu ids and as many labels",
-                       r->size, count);
+        return lt_fail(LT_E_FORMAT,
+                       "%s: sample %" PRId64
+                       " has a record of %zu bytes, want %zu ids and as many labels",
+                       d->ops->name, s->index, r->size, count);
     LT_TRY(check_ids(d, s->index, id, id + count));
     memcpy(out, id, bytes);
     memcpy(label, id + count, bytes);
