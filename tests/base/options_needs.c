@@ -105,12 +105,12 @@ static void keys_of_a_config_are_words_and_at_most_1024(void **state)
     for (int i = 0; i < KEYS; i++)
         snprintf(text + (size_t)i * BYTES, BYTES + 1, "k%05d: 1\n", i);
     temp_make(folder);
-    temp_write(temp_path(path, folder, "x.yaml"), text, (KEYS - 1) * BYTES);
+    temp_write(temp_path(path, folder, "x.yaml"), text, (size_t)(KEYS - 1) * BYTES);
     const lt_status st = lt_yaml_read(path, accept, NULL);
     if (st == LT_E_UNSUPPORTED) /* a build without libyaml */
         skip();
     assert_ok(st);
-    temp_write(path, text, KEYS * BYTES);
+    temp_write(path, text, (size_t)KEYS * BYTES);
     assert_fails(lt_yaml_read(path, accept, NULL), LT_E_FORMAT, "x.yaml: more than 1024 keys");
     temp_write(path, "a: 1\n[b, c]: 3\n", 15);
     assert_fails(lt_yaml_read(path, accept, NULL), LT_E_FORMAT, "x.yaml: line 2: expected a key");

@@ -313,11 +313,12 @@ static void write_extended(const char *root, const char *text, unsigned size)
     snprintf(block + 124, 12, "%011o", size);
     memset(block + 148, ' ', 8); /* the checksum, when it is computed */
     block[156] = 'x';
-    memcpy(block + 257, "ustar\00000", 8);
+    snprintf(block + 257, 6, "ustar");
+    block[263] = block[264] = '0'; /* the version */
     for (int i = 0; i < 512; i++)
         sum += (unsigned char)block[i];
     snprintf(block + 148, 8, "%06o", sum);
-    memcpy(block + 512, text, strlen(text));
+    snprintf(block + 512, 512, "%s", text);
     write_file(root, "x.tar", block, sizeof block);
 }
 
