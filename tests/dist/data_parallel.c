@@ -4,6 +4,8 @@
 #include "near.h"
 #include "trial.h"
 
+#include "lather/detail/gradient_parts.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -344,6 +346,66 @@ static void missing_memory_is_survived(void **state)
     lt_device_close(&device);
 }
 
+static lt_gradient_parts copy_parts(const lt_gradient_part *part, size_t count)
+{
+    lt_gradient_parts parts = {.part = lt_alloc(count, sizeof *part), .count = count};
+    assert_non_null(parts.part);
+    memcpy(parts.part, part, count * sizeof *part);
+    return parts;
+}
+
+static void check_partitions(lt_data_parallel *dp, lt_param *p)
+{
+    const struct {
+        lt_gradient_part part[3];
+        size_t count;
+        const char *message;
+    } rows[] = {
+        {{{&p[0], 3, 1}, {&p[1], 4, 0}}, 2, "a part of first has owner 1, want 0 to 0"},
+        {{{&p[0], 3, 0}, {&p[1], 4, -1}}, 2, "a part of last has owner -1, want 0 to 0"},
+        {{{&p[0], 3, 0}, {&p[1], 5, 0}}, 2, "the parts of last have 5 elements, it has 4"},
+        {{{&p[1], 4, 0}, {&p[0], 3, 0}}, 2, "the parts of first have 0 elements, it has 3"},
+        {{{&p[0], 3, 0}, {&p[1], 4, 0}, {&p[0], 3, 0}},
+         3,
+         "only the first 2 of 3 parts follow the order of the parameters"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const lt_gradient_parts parts = copy_parts(rows[i].part, rows[i].count);
+        assert_fails(lt_data_parallel_shard_gradients(dp, &parts), LT_E_ARG, rows[i].message);
+    }
+}
+
+/* A partition that does not cover each gradient once, in order; a model of which nothing is trained. */
+static void bad_models_and_partitions_are_named(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_tape *tape = NULL;
+    lt_comm *comm = NULL;
+    lt_param p[2] = {0};
+    lt_params params = {0};
+    lt_data_parallel *dp = NULL;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_tape_new(&tape, device));
+    assert_ok(lt_comm_open(&comm, "self", device));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(lt_param_init(&p[i], device, "", i ? "last" : "first", LT_SHAPE(3 + i), 1));
+        assert_ok(lt_params_add(&params, &p[i]));
+    }
+    assert_ok(lt_data_parallel_new(&dp, comm, &params, tape, NULL));
+    check_partitions(dp, p);
+    lt_data_parallel_free(&dp);
+    p[0].frozen = p[1].frozen = true;
+    assert_fails(lt_data_parallel_new(&dp, comm, &params, tape, NULL), LT_E_ARG,
+                 "data parallel: the model has no trainable parameter");
+    lt_params_clear(&params);
+    lt_param_clear(&p[0]);
+    lt_param_clear(&p[1]);
+    lt_tape_free(&tape);
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+}
+
 static void other_communication_dtypes_are_rejected(void **state)
 {
     (void)state;
@@ -377,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_different_model_is_named),
         cmocka_unit_test(missing_memory_is_survived),
         cmocka_unit_test(other_communication_dtypes_are_rejected),
+        cmocka_unit_test(bad_models_and_partitions_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

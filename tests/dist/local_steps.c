@@ -395,6 +395,11 @@ static void test_uneven(void **state)
     open_model(&m, device, 0);
     assert_fails(lt_local_steps_new(&l, comm[0], &nodes, &m.params, &config), LT_E_ARG,
                  "node 0 has 2 ranks, node 1 has 1");
+    const lt_params none = {0};
+    int even_of[] = {0, 1, 2};
+    const lt_nodes even = {.count = 3, .locals = 1, .ranks_per_node = 1, .of = even_of};
+    assert_fails(lt_local_steps_new(&l, comm[0], &even, &none, &config), LT_E_ARG,
+                 "local steps: the model has no parameters");
     lt_comm_abort(comm[0]);
     for (int i = 0; i < 3; i++)
         lt_comm_close(&comm[i]);

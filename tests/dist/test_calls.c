@@ -3,6 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "case_ranks.h"
+#include "dist/collectives/partial_progress.h"
+#include "dist/collectives/partial_reduce.h"
 #include "dist/comm/comm.h"
 #include "temp.h"
 #include "tensor/tensor.h"
@@ -33,6 +35,8 @@ static void run_self(void **state)
     assert_int_equal(lt_comm_bytes(c.comm), 0);
     lt_comm_abort(c.comm);
     assert_status(lt_comm_barrier(c.comm), LT_E_COMM);
+    lt_comm *part = NULL;
+    assert_fails(lt_comm_split(c.comm, 0, 0, &part), LT_E_COMM, "comm: the group was aborted");
     lt_comm_close(&c.comm);
     lt_device_close(&c.device);
 }
@@ -190,6 +194,14 @@ static void refuse_arguments(void **state)
     const int64_t swap[] = {0, 6}, keep[] = {6, 0};
     assert_status(lt_comm_alltoall_begin(comm[0], bf, i, swap, swap, &request), LT_E_SHAPE);
     assert_status(lt_comm_alltoall_begin(comm[0], u, i, swap, keep, &request), LT_E_ARG);
+    lt_partial *mean = NULL;
+    lt_partial_config partial = {.comm = comm[0], .dtype = LT_F32};
+    assert_fails(lt_partial_new(&mean, &partial), LT_E_ARG, "mean over 0 of 2 ranks, want 1 to 2");
+    partial.needed = 3;
+    assert_fails(lt_partial_new(&mean, &partial), LT_E_ARG, "mean over 3 of 2 ranks, want 1 to 2");
+    lt_tensor_free_memory(bf);
+    assert_fails(lt_comm_allreduce_begin(comm[0], bf, LT_REDUCE_SUM, &request), LT_E_ARG,
+                 "the tape already freed this tensor; use lt_tape_keep()");
     f->stride[0] = 5; /* rows are not contiguous */
     f->shape.dim[0] = 2;
     assert_status(lt_comm_allreduce_begin(comm[0], f, LT_REDUCE_SUM, &request), LT_E_ARG);

@@ -205,6 +205,34 @@ static void redistribute(void **state)
     }
 }
 
+static lt_status fails_with(lt_status st, lt_status code, const char *part)
+{
+    return want(st == code && strstr(lt_error_message(), part), part);
+}
+
+/* Calls of an axis' group with a root, a view or a dtype that it does not take. */
+static lt_status wrong_calls(mesh_rank *r)
+{
+    lt_tensor *a = NULL, *b = NULL;
+    lt_process_group *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
+    LT_TRY(make_placed(r, &a, placements[0], true));
+    LT_TRY(lt_tensor_new(&b, r->at.device, LT_I32, LT_SHAPE(2)));
+    lt_collective_call call = {LT_COLLECTIVE_BROADCAST, 2, .out = lt_tensor_view(a)};
+    LT_TRY(fails_with(lt_collective_run(row, &call), LT_E_ARG, "exchange: root 2, want 0 to 1"));
+    call.root = -1;
+    LT_TRY(fails_with(lt_collective_run(row, &call), LT_E_ARG, "exchange: root -1, want 0 to 1"));
+    call.root = 0;
+    call.out.data = NULL;
+    LT_TRY(fails_with(lt_collective_run(row, &call), LT_E_ARG, "needs dense views with data"));
+    call = (lt_collective_call){LT_COLLECTIVE_REDUCESCATTER, 0, lt_tensor_view(a),
+                                lt_tensor_view(b), (int64_t[]){1, 1}};
+    LT_TRY(fails_with(lt_collective_run(row, &call), LT_E_SHAPE,
+                      " from f32 to i32, want equal dtypes"));
+    lt_tensor_free(&a);
+    lt_tensor_free(&b);
+    return LT_OK;
+}
+
 static lt_status wrong_ways(mesh_rank *r)
 {
     const lt_placement part = placements[1], all = placements[0];
@@ -213,7 +241,8 @@ static lt_status wrong_ways(mesh_rank *r)
     LT_TRY(make_placed(r, &b, part, true));
     lt_status st =
         lt_redistribute(r->mesh, LT_MESH_ROW, a, all, b, (lt_placement){LT_PLACE_SHARD, 3});
-    LT_TRY(want(st == LT_E_ARG && strstr(lt_error_message(), "dimension 3"), "a dimension"));
+    LT_TRY(fails_with(st, LT_E_ARG, "redistribute: dimension 3 of ["));
+    LT_TRY(fails_with(st, LT_E_ARG, ",5,6] is out of range"));
     st = lt_redistribute(r->mesh, LT_MESH_ROW, a, part, b, all);
     LT_TRY(want(st == LT_E_SHAPE && strstr(lt_error_message(), "not shards"), "a shape"));
     st = lt_redistribute(r->mesh, LT_MESH_ROW, a, all, a, all);
@@ -228,6 +257,7 @@ static void refuse_ways(void **state)
     const lt_mesh_config g = {1, 1, 1, 2, false};
     (void)state;
     play(2, false, &g, wrong_ways, NULL);
+    play(2, false, &g, wrong_calls, NULL);
 }
 
 /* --- Gradients --- */

@@ -236,6 +236,41 @@ static void handles_and_labels_that_are_refused(void **state)
     lt_job_graph_free(&b);
 }
 
+static bool is_refused(lt_status st, const char *part)
+{
+    return st == LT_E_ARG && strstr(lt_error_message(), part);
+}
+
+/* Makes calls that only a service or a gang may make, and asks for services that the program lacks. */
+static lt_status misuse(lt_launch_node *node, void *context)
+{
+    lt_client *client = NULL;
+    lt_comm *comm = NULL;
+    (void)context;
+    const bool good =
+        is_refused(lt_launch_node_serve(node, add_one, NULL), "misuser is not a service")
+        && is_refused(lt_launch_node_comm(node, NULL, &comm), "misuser is not a gang")
+        && is_refused(lt_launch_node_client(node, "adder", 2, false, &client),
+                      "misuser: there is no service adder.2")
+        && is_refused(lt_launch_node_client(node, "adder", -1, false, &client),
+                      "misuser: there is no service adder.-1")
+        && is_refused(lt_launch_node_client(node, "asker", 0, false, &client),
+                      "misuser: there is no service asker.0");
+    return good ? LT_OK : LT_E_FORMAT;
+}
+
+static void calls_of_other_kinds_are_refused(void **state)
+{
+    lt_job_graph *p = adders();
+    (void)state;
+    assert_ok(
+        lt_job_graph_add(p, &(lt_launch_node_config){.label = "misuser", .entry = misuse}, NULL));
+    run(p, LT_LAUNCH_THREADS);
+    assert_fails(lt_job_graph_launch(p, &(lt_launch_config){.slots = -1, .log = quiet}), LT_E_ARG,
+                 "launch: -1 slots, want 0 or more");
+    lt_job_graph_free(&p);
+}
+
 static lt_status fail_twice(lt_launch_node *node, void *context)
 {
     atomic_int *calls = context;
@@ -429,6 +464,8 @@ int main(void)
          NULL},
         {"numbers of a group have limits", numbers_of_a_group_have_limits, NULL, NULL, NULL},
         {"handles and labels that are refused", handles_and_labels_that_are_refused, NULL, NULL,
+         NULL},
+        {"calls of other kinds of nodes are refused", calls_of_other_kinds_are_refused, NULL, NULL,
          NULL},
         {"a thread that fails is started again", a_thread_is_started_again, NULL, NULL, NULL},
     };

@@ -442,6 +442,8 @@ def texts_that_are_refused(cwd):
             *((f"[b]\nkind = service\ncommand = true\n[a]\ncommand = true ${{b.{index}.address}}\n", f"unknown placeholder ${{b.{index}.address}}") for index in ("-1", "x", "0x", "", "4294967296")),
             (service.format("x", "y") + service.format("y", "x") + "[a]\ncommand = true\n", "wait for each other's addresses", "one service of the cycle needs an entry"),
             ("[a]\ncommand = true\nuses = b\n", "a uses unknown group b"),
+            ("[b]\ncommand = true\n[a]\ncommand = true\nuses = b\n", "launch: a uses b, which is not a service"),
+            ("[a]\ncommand = true " + "x" * 8200 + "\n", "program.ini:2: line too long, at most 8190 bytes are allowed"),
             ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "duplicate group a"),
             ("[self]\ncommand = true\n", "invalid label 'self'"),
             ("[a]\ncommand = true\ncuont = 2\n", "program.ini:3: ", "unknown key cuont; did you mean count?"),
@@ -463,6 +465,7 @@ def texts_that_are_refused(cwd):
              "a global batch of 6 is not a multiple of micro-batches of 4 on 2 ranks")):
         fails(launch(cwd, text(cwd, content), "--slots", "3"), *parts)
     works(launch(cwd, text(cwd, "[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.0.address} ${b.1.address}\n"), "--dry-run"))
+    fails(launch(cwd, text(cwd, gang), "--on", "mpirun", "--hosts", "127.0.0.1:2", "--dry-run"), "launch: g needs 4 ranks, but --hosts has 2 slots")
     fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
     fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")
     fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")

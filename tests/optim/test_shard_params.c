@@ -218,6 +218,35 @@ static void averaged_parameters_are_not_sharded(void **state)
     close_alone(&a);
 }
 
+static void owners_and_attached_tensors_are_checked(void **state)
+{
+    (void)state;
+    alone a;
+    lt_shard_params *sp = NULL;
+    lt_tensor *other = NULL;
+    open_alone(&a);
+    lt_owned_param one = {a.m.list.item[0], 1};
+    assert_fails(lt_shard_params_new(&sp, a.comm, a.tape, &one, 0, NULL), LT_E_ARG,
+                 "shard-params: empty list of parameters");
+    assert_fails(lt_shard_params_new(&sp, a.comm, a.tape, &one, 1, NULL), LT_E_ARG,
+                 "has owner 1, want 0 to 0");
+    one.owner = -1;
+    assert_fails(lt_shard_params_new(&sp, a.comm, a.tape, &one, 1, NULL), LT_E_ARG,
+                 "has owner -1, want 0 to 0");
+    one.owner = 0;
+    assert_ok(lt_shard_params_new(&sp, a.comm, a.tape, &one, 1, NULL));
+    assert_ok(lt_tensor_new(&other, a.device, LT_F32, LT_SHAPE(5)));
+    assert_fails(lt_shard_params_follow(sp, a.m.list.item[1], other), LT_E_ARG,
+                 "is not a sharded parameter");
+    assert_non_null(strstr(lt_error_message(), a.m.list.item[1]->name));
+    assert_fails(lt_shard_params_follow(sp, one.param, other), LT_E_ARG,
+                 "must have the parameter's shape");
+    assert_non_null(strstr(lt_error_message(), one.param->name));
+    lt_shard_params_free(&sp);
+    lt_tensor_free(&other);
+    close_alone(&a);
+}
+
 static lt_status make_masked(lt_optim **out, const lt_params *params)
 {
     LT_TRY(make_adamw(out, params));
@@ -277,6 +306,7 @@ int main(void)
         (struct CMUnitTest)cmocka_unit_test(parameters_are_sharded_after_state_and_gradients);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(averaged_parameters_are_not_sharded);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(whole_parameters_are_not_sharded);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(owners_and_attached_tensors_are_checked);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_of_other_ranks_have_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

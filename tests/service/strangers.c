@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define SECRET "a secret of tests"
+#define NONCE  "0123456789abcdef"
 
 static char folder[TEMP_PATH];
 
@@ -453,13 +454,78 @@ static void without_descriptors_strangers_are_dropped(void **state)
     close(out[1]);
 }
 
+/* Listens on a free port, whose address it writes. */
+static int listen_raw(char *address, size_t size)
+{
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof own;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&own, sizeof own), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&own, &bytes), 0);
+    snprintf(address, size, "tcp://127.0.0.1:%d", ntohs(own.sin_port));
+    return listener;
+}
+
+/* A frame that a service sends when it has got `wants` bytes; 0: none. */
+typedef struct raw_answer {
+    size_t wants;
+    lt_frame frame;
+} raw_answer;
+
+static void answer_raw(int listener, const raw_answer *answers)
+{
+    char header[LT_FRAME_BYTES], in[256];
+    const int fd = accept(listener, NULL, NULL);
+    for (const raw_answer *a = answers; a < answers + 2 && a->wants; a++) {
+        (void)!recv(fd, in, a->wants, MSG_WAITALL);
+        lt_frame_write_header(header, &a->frame);
+        (void)send(fd, header, sizeof header, MSG_NOSIGNAL | MSG_MORE);
+        (void)send(fd, a->frame.data, a->frame.bytes, MSG_NOSIGNAL);
+    }
+    (void)!recv(fd, in, 1, 0);
+    _exit(0);
+}
+
+static void services_that_break_the_protocol(void **state)
+{
+    enum { HEAD = LT_FRAME_BYTES, HELLO = HEAD + LT_TOKEN_NONCE, PROOF = HEAD + LT_TOKEN_PROOF };
+    static const char proof[LT_TOKEN_PROOF] = "0";
+    static const struct {
+        const char *secret, *message;
+        raw_answer answer[2];
+    } rows[] = {
+        {NULL, "unexpected response", {{HEAD + 1, {LT_FRAME_CHALLENGE, 0, "", 0, 0}}}},
+        {SECRET, "unexpected handshake", {{HELLO, {LT_FRAME_RESULT, 0, NONCE, 17, 0}}}},
+        {SECRET, "unexpected handshake", {{HELLO, {LT_FRAME_CHALLENGE, 0, NONCE, 16, 0}}}},
+        {SECRET, "unexpected handshake", {{HELLO, {LT_FRAME_CHALLENGE, 0, "!" NONCE, 17, 0}}}},
+        {SECRET,
+         "does not know this client's secret",
+         {{HELLO, {LT_FRAME_CHALLENGE, 0, NONCE, 17, 0}},
+          {PROOF, {LT_FRAME_RESULT, 0, proof, sizeof proof, 0}}}},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char address[64];
+        lt_response answer = {0};
+        const int listener = listen_raw(address, sizeof address);
+        lt_client *c = connect_to(address, rows[i].secret, false);
+        const pid_t child = fork();
+        if (!child)
+            answer_raw(listener, rows[i].answer);
+        assert_fails(lt_client_call(c, "x", 1, SECONDS, &answer), LT_E_COMM, rows[i].message);
+        assert_non_null(strstr(lt_error_message(), address));
+        lt_client_close(&c);
+        close(listener);
+        waitpid(child, NULL, 0);
+    }
+}
+
 static void another_version_is_named(void **state)
 {
     static const char old_call[] = "LTS1\1\0\0\0\0\0\0\0\0\0\0",
                       old_end[] = "LTS1\7\0\0\0\0\0\0\0\0\0\0";
     char back[256] = "", address[64];
-    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof own;
     lt_response answer = {0};
     (void)state;
     for (int secret = 0; secret < 2; secret++) {
@@ -472,11 +538,7 @@ static void another_version_is_named(void **state)
         close(fd);
         lt_service_close(&s);
     }
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&own, sizeof own), 0);
-    assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&own, &bytes), 0);
-    snprintf(address, sizeof address, "tcp://127.0.0.1:%d", ntohs(own.sin_port));
+    const int listener = listen_raw(address, sizeof address);
     lt_client *c = connect_to(address, NULL, false);
     const pid_t child = fork();
     if (!child) { /* an old service, which does not know this client's message */
@@ -529,6 +591,8 @@ int main(void)
          the_oldest_stranger_is_dropped, NULL, NULL, NULL},
         {"without free descriptors the oldest connection that never called is dropped",
          without_descriptors_strangers_are_dropped, NULL, NULL, NULL},
+        {"a service that breaks the protocol is named", services_that_break_the_protocol, NULL,
+         NULL, NULL},
         {"a peer of another version gets a version error", another_version_is_named, NULL, NULL,
          NULL},
     };

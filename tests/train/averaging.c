@@ -3,6 +3,7 @@
 
 #include "lather/averaging.h"
 
+#include "train/loop/evaluate.h"
 #include "training.h"
 
 #include "lather/safetensors.h"
@@ -112,6 +113,9 @@ static void test_evaluated(void **state)
     const lt_train_config c = config_of(&f, "run");
     assert_ok(lt_train(&c, NULL));
     assert_false(lt_optim_is_eval(f.run.optim));
+    lt_evaluation none;
+    assert_fails(lt_evaluate(&(lt_evaluator){.optim = f.run.optim}, f.run.data, &none), LT_E_ARG,
+                 "training weights of an averaging optimizer: call lt_optim_eval() first");
     read_weights(&f, y);
     assert_ok(lt_optim_eval(f.run.optim));
     read_weights(&f, x);

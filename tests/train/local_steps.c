@@ -6,6 +6,7 @@
 
 #include "lather/shampoo.h"
 #include "lather/shard.h"
+#include "lather/stragglers.h"
 
 #include <math.h>
 
@@ -21,7 +22,8 @@ typedef struct plan {
     kind optim;
     bool f64, resume, has_ema, divided;
     int epochs, stop_after; /* stop_after in steps; 0: run to the end */
-    bool skip_nan;
+    bool skip_nan, has_noise;
+    const lt_straggler_config *stragglers;
 } plan;
 
 typedef struct rank {
@@ -101,6 +103,8 @@ static lt_status train(rank *r)
     c.output = p->run ? output : NULL;
     c.resume = p->resume;
     c.skip_nan = p->skip_nan;
+    c.gradient_noise = p->has_noise;
+    c.stragglers = p->stragglers;
     r->run.stop_after = p->stop_after;
     return lt_train(&c, &r->run.end);
 }
@@ -272,6 +276,17 @@ static void test_other_groups(void **state)
     run_badly(&p, "was saved 1 steps after an outer step of 4 groups, but this run has 2");
 }
 
+static void test_contradictions(void **state)
+{
+    (void)state;
+    const lt_straggler_config backup = {.backup_workers = 1};
+    plan p = {.local = diloco, .locals = 2, .epochs = 1, .has_noise = true};
+    run_badly(&p, "train: gradient_noise: groups with local steps have other weights");
+    p.has_noise = false;
+    p.stragglers = &backup;
+    run_badly(&p, "train: stragglers and local_steps contradict each other");
+}
+
 /* Turns local steps on when resuming a run without them, and off again. */
 static void test_in_and_out(void **state)
 {
@@ -365,6 +380,8 @@ int main(void)
          temp_teardown, NULL},
         {"another number of groups must wait for the next outer step", test_other_groups,
          temp_setup, temp_teardown, NULL},
+        {"noise and backup workers contradict local steps", test_contradictions, temp_setup,
+         temp_teardown, NULL},
         {"a run resumes with local steps turned on or off", test_in_and_out, temp_setup,
          temp_teardown, NULL},
         {"averages follow the synchronized values", test_average, temp_setup, temp_teardown, NULL},

@@ -4,6 +4,9 @@
 #include "train/loop/step_parts.h"
 #include "training.h"
 
+#include "lather/local_steps.h"
+#include "lather/stragglers.h"
+
 #include <math.h>
 
 enum { TOKENS = 5, LENGTH = 65, SAMPLES = LENGTH - 1, BATCH = 8, EPOCHS = 4 };
@@ -337,6 +340,44 @@ static void close_all(const rank_group *g, fixture *all)
         close_fixture(&all[i]);
 }
 
+/* A run that cannot begin: its task, its numbers, what needs several ranks, and the variable that profiles a step. */
+static void test_bad_configs(void **state)
+{
+    (void)state;
+    fixture f;
+    open_fixture(&f, SAMPLES);
+    const lt_task_ops nameless = {.unit = "tokens"}, no_unit = {.name = "language model"};
+    const lt_straggler_config stragglers = {.backup_workers = 1};
+    const lt_local_steps_config local = {.every = 2, .lr = 1};
+    const lt_train_config good = config_of(&f, NULL);
+    lt_train_config c = good;
+    c.task.ops = &nameless;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, "a task needs a name and a unit of samples");
+    c.task.ops = &no_unit;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, "a task needs a name and a unit of samples");
+    c = good;
+    c.loader.batch = 0;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, "train: loader.batch 0, grad_accum ");
+    c = good;
+    c.grad_accum = -2;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, "grad_accum -2, max_steps ");
+    c = good;
+    c.max_steps = -3;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, ", max_steps -3");
+    c = good;
+    c.stragglers = &stragglers;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, "train: stragglers needs at least 2 ranks");
+    c.stragglers = NULL;
+    c.local_steps = &local;
+    assert_fails(lt_train(&c, NULL), LT_E_ARG, "train: local_steps needs at least 2 ranks");
+    assert_int_equal(setenv("LATHER_PROFILE_STEP", "0", 1), 0);
+    assert_fails(lt_train(&good, NULL), LT_E_ARG,
+                 "LATHER_PROFILE_STEP=0: expected the number of a step, 1 or more");
+    assert_int_equal(unsetenv("LATHER_PROFILE_STEP"), 0);
+    assert_ok(lt_train(&good, NULL)); /* control */
+    close_fixture(&f);
+}
+
 /* Only one rank has an invalid table: the other one does not wait for it. */
 static void test_failure_of_a_rank(void **state)
 {
@@ -524,6 +565,7 @@ int main(void)
          NULL},
         {"a NaN evaluation is never the best and does not end the run", test_nan, temp_setup,
          temp_teardown, NULL},
+        {"a run that cannot begin is refused", test_bad_configs, temp_setup, temp_teardown, NULL},
         {"a run needs a limit in epochs or steps, and ends at it", test_limits, temp_setup,
          temp_teardown, NULL},
         {"a rank that fails at start ends the others", test_failure_of_a_rank, temp_setup,
