@@ -24,6 +24,7 @@ typedef struct scenario {
     bool unsharded;
     const char *kind;                           /* name of the backend; NULL: ref */
     lt_status (*before)(fixture *f, int rank);  /* called before step 1; may be NULL */
+    lt_status (*spoil)(fixture *f, int rank);   /* called with step 1's gradients; may be NULL */
     lt_status (*between)(fixture *f, int rank); /* called before step 4; may be NULL */
 } scenario;
 
@@ -72,6 +73,8 @@ static inline lt_status all_steps(rank_run *p)
         if (t == 4 && s->between)
             LT_TRY(s->between(&p->f, p->base.rank));
         set_gradients(&p->f, t);
+        if (t == 1 && s->spoil)
+            LT_TRY(s->spoil(&p->f, p->base.rank));
         const lt_step step = {.lr = 0.05, .clip_norm = 5, .attempt = t};
         const uint64_t before = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
         LT_TRY(lt_optim_step(p->f.optim, &step));

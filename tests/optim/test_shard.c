@@ -383,7 +383,6 @@ static void test_wrong_polynomial(void **state)
 
 typedef struct seen {
     int rank;
-    const char *poison; /* name of a state that is set to NaN at its owner */
     int here, not_owned, wrong;
 } seen;
 
@@ -393,9 +392,6 @@ static lt_status look(void *context, const lt_state_entry *entry)
     s->here += entry->tensor != NULL;
     s->not_owned += entry->tensor == NULL;
     s->wrong += (entry->tensor != NULL) != (entry->owner == s->rank);
-    if (entry->tensor && s->poison && !strcmp(entry->param, "bias")
-        && !strcmp(entry->name, s->poison))
-        return lt_tensor_fill(entry->tensor, (double)NAN);
     return LT_OK;
 }
 
@@ -427,29 +423,6 @@ static void test_state(void **state)
 }
 
 /* --- Failures --- */
-
-static lt_status poison(fixture *f, int rank)
-{
-    seen s = {.rank = rank, .poison = "factor.0"};
-    return visit(f->optim, &s);
-}
-
-/* One owner's factor is not finite: all ranks fail with the owner's message. */
-static void test_owner_fails(void **state)
-{
-    (void)state;
-    static rank_run p[RANKS];
-    const scenario s = {.make = make_whole, .before = poison};
-    run_all(p, 4, &s);
-    for (int r = 0; r < 4; r++) {
-        assert_int_equal(p[r].base.status, p[0].base.status);
-        assert_int_not_equal(p[r].base.status, LT_OK);
-        assert_int_not_equal(p[r].base.status, LT_E_COMM);
-        assert_string_equal(p[r].base.message, p[0].base.message);
-        assert_non_null(strstr(p[r].base.message, "bias"));
-        assert_int_equal(strncmp(p[r].base.message, "rank ", 5), 0);
-    }
-}
 
 typedef struct bad {
     const char *name;
@@ -584,7 +557,6 @@ int main(void)
         {"shampoo: state is on its owner only", test_state, NULL, NULL,
          (void *)(uintptr_t)&both[0]},
         {"adam: state is on its owner only", test_state, NULL, NULL, (void *)(uintptr_t)&both[1]},
-        {"an owner fails: all do, with its message", test_owner_fails, NULL, NULL, NULL},
         {"memory runs out while sharding", test_no_memory, NULL, NULL, NULL},
         {"ranks with different optimizers", test_disagree, NULL, NULL, NULL},
     };

@@ -276,6 +276,20 @@ static void qr_is_gram_and_schmidts_by_falling_diagonal(void **state)
     }
 }
 
+static void eigh_of_a_matrix_whose_squares_overflow_fails(void **state)
+{
+    (void)state;
+    double huge[4] = {1e200, 0, 0, 1}, values[2], vectors[4];
+    lt_eigh_job job = {.a = view_of(huge, LT_F64, LT_SHAPE(2, 2)),
+                       .values = view_of(values, LT_F64, LT_SHAPE(2)),
+                       .vectors = view_of(vectors, LT_F64, LT_SHAPE(2, 2))};
+    (void)lt_fail(LT_E_ARG, "that of an earlier call");
+    assert_ok(lt_backend_ref()->eigh(NULL, &job, 1));
+    assert_failed(
+        job.status, LT_E_ARG,
+        "eigh: the 2 x 2 matrix has elements that are not finite, or whose squares overflow");
+}
+
 static void eigh_of_a_matrix_with_nan_fails_without_the_others(void **state)
 {
     (void)state;
@@ -342,6 +356,7 @@ int main(void)
         cmocka_unit_test(cross_entropy_of_two_classes),
         cmocka_unit_test(eigh_of_the_second_difference_matrix),
         cmocka_unit_test(qr_is_gram_and_schmidts_by_falling_diagonal),
+        cmocka_unit_test(eigh_of_a_matrix_whose_squares_overflow_fails),
         cmocka_unit_test(eigh_of_a_matrix_with_nan_fails_without_the_others),
         cmocka_unit_test(casts_to_integers),
         cmocka_unit_test(no_basic_entry_is_missing),

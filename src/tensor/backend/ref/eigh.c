@@ -65,7 +65,9 @@ static lt_status diagonalize(double *a, double *v, int64_t n)
     for (int64_t i = 0; i < n * n; i++)
         square += a[i] * a[i];
     if (!isfinite(square))
-        return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has elements that are not finite",
+        return lt_fail(LT_E_ARG,
+                       "eigh: the %lld x %lld matrix has elements that are not finite, or "
+                       "whose squares overflow",
                        (long long)n, (long long)n);
 
     memset(v, 0, (size_t)(n * n) * sizeof *v);
