@@ -99,6 +99,10 @@ def a_text_flag_overrides_the_weights(cwd):
     assert notes == ["first", "second"], notes
 
 
+def mup_needs_a_width(cwd):
+    fails(*NOISE, *QUIET, "--max-steps", "1", "--mup", "8", cwd=cwd, code=USAGE, says="--mup: mlp models have no option --width")
+
+
 def a_text_too_long_for_the_weights_is_rejected(cwd):
     made(cwd, "--note", 63 * "x")
     fails(*NOISE, *QUIET, "--max-steps", "1", "--note", 64 * "x", cwd=cwd, code=USAGE, says="--note: a text longer than 63 bytes")
@@ -141,7 +145,7 @@ def two_ranks_train_with_local_steps(cwd):
 ROWS = [evaluation_equals_that_of_training, training_on_fashion_mnist_succeeds, a_resumed_run_is_bitwise_identical,
         a_resume_uses_the_checkpoints_model, predict_supports_the_family, inputs_without_augmentation_equal_those_of_evaluation, the_family_has_recipes,
         fine_tuning_with_a_new_head, layer_decay_needs_blocks, a_text_flag_overrides_the_weights,
-        a_text_too_long_for_the_weights_is_rejected, unsupported_commands_are_reported,
+        mup_needs_a_width, a_text_too_long_for_the_weights_is_rejected, unsupported_commands_are_reported,
         batch_norm_flags_are_rejected, duplicate_option_names_are_rejected, two_ranks_train_with_local_steps]
 
 sys.exit(run_rows(ROWS, "lather-family-", *sys.argv[4:5]))

@@ -22,6 +22,7 @@ QUIET = [*MODEL, "--batch-size", "8", "--threads", "1", "--workers", "1", "--pro
 WEIGHTS = os.path.join("made", "model.safetensors")
 LINE = re.compile(r"perplexity ([\d.]+), loss ([\d.]+), accuracy ([\d.]+) % over (\d+) tokens\n")
 WORDS = "the quick brown fox jumps over the lazy dog. "
+CHARACTERS = len(set(WORDS)) + 1  # ids of the tokenizer char on them: one for others
 
 
 def text(cwd, name="text.txt", count=2500, words=WORDS):
@@ -153,6 +154,22 @@ def a_model_may_have_more_ids_than_the_tokenizer(cwd):
     assert (found["classes"], found["vocabulary_size"]) == ("300", "257"), found
     assert evaluated(cwd)[3] > 200
     fails("--data", "text.txt", *QUIET, "--vocab-size", "200", cwd=cwd, code=USAGE, says="--vocab-size 200: the tokenizer byte has 257 ids")
+
+
+def weights_without_a_tokenizer_need_one_that_fits(cwd):
+    for tokenizer, size, other, others, more in (("char", CHARACTERS, "byte", 257, ""),
+                                                 ("byte", 257, "char", CHARACTERS, "; if it belongs to the weights, set --vocab-size to the larger")):
+        made(cwd, "--tokenizer", tokenizer, "--overwrite")
+        header, data = read_header(os.path.join(cwd, WEIGHTS))
+        known = {key: value for key, value in header["__metadata__"].items() if key != "tokenizer" and not key.startswith("vocabulary")}
+        write_header(os.path.join(cwd, f"{tokenizer}.safetensors"), dict(header, __metadata__=known), data)
+        said = run("--eval", "--weights", f"{tokenizer}.safetensors", "--data", "text.txt", "--tokenizer", other, cwd=cwd, code=ERROR).stderr
+        assert f"{tokenizer}.safetensors: the model has {size} ids, but the tokenizer {other}" in said and f" of text.txt has {others}{more}" in said, said
+    for words, code, says in (([], USAGE, "its metadata have no tokenizer; set --tokenizer"),
+                              (["--tokenizer", "byte"], ERROR, f"the model has {CHARACTERS} ids, but the tokenizer byte has 257")):
+        if IS_GPT:
+            p = subprocess.run([PROGRAM, "sample", "--weights", "char.safetensors", *words], cwd=cwd, capture_output=True, text=True, timeout=60)
+            assert p.returncode == code and f"char.safetensors: {says}" in p.stderr, (words, p.returncode, p.stderr)
 
 
 def a_sequence_longer_than_the_positions_is_rejected(cwd):
@@ -451,7 +468,7 @@ def every_recipe_loads(cwd):
 COMMON = [evaluation_equals_that_of_training, the_perplexity_decreases, throughput_is_in_tokens,
         a_resumed_run_is_bitwise_identical, the_number_of_threads_changes_no_bit, micro_batches_equal_one_batch, two_ranks_equal_one,
         weights_contain_their_vocabulary, evaluation_uses_the_tokenizer_of_the_weights, a_different_vocabulary_is_rejected,
-        a_resume_with_a_different_vocabulary_is_rejected, a_model_may_have_more_ids_than_the_tokenizer, a_sequence_longer_than_the_positions_is_rejected,
+        a_resume_with_a_different_vocabulary_is_rejected, weights_without_a_tokenizer_need_one_that_fits, a_model_may_have_more_ids_than_the_tokenizer, a_sequence_longer_than_the_positions_is_rejected,
         invalid_metadata_is_rejected, the_sequence_length_comes_from_the_weights, batch_norm_flags_are_rejected,
         a_target_ends_the_run, the_best_checkpoint_has_the_lowest_perplexity, reports_are_in_tokens,
         the_help_mentions_no_images, too_little_text_is_reported]

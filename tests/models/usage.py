@@ -85,7 +85,10 @@ def flags_without_a_meaning_are_refused(cwd):
 
 
 def unusable_files_are_refused(cwd):
-    trained(cwd)
+    plain = trained(cwd)
+    huge = struct.pack("<2f", 3e38, -3e38)
+    plain["fc.weight"] = (*plain["fc.weight"][:2], huge * (len(plain["fc.weight"][2]) // len(huge)))
+    write_safetensors(os.path.join(cwd, "huge.safetensors"), plain)
     for flag in "--save-logits", "--eval-json":
         fails(*NOISE, "--watch", "made", flag, "f", cwd=cwd, code=USAGE, says=f"{flag}: needs a single evaluation; --watch makes several")
     for name, text in ("nul", b"a\nb\0c\n"), ("empty", b"\n"):
@@ -94,6 +97,7 @@ def unusable_files_are_refused(cwd):
     for words, code, says in ((["predict", "--weights", "made", "-", "-"], USAGE, "-: standard input is used twice"),
                               (["predict", "--weights", "made", "--files-from", "nul"], ERROR, "nul: line 2 contains a NUL"),
                               (["predict", "--weights", "made", "--files-from", "empty"], ERROR, "empty: contains no path"),
+                              ([*NOISE, *SMALL, "--lr", "auto", "--weights", "huge.safetensors"], USAGE, "--lr auto: the loss is not finite at any of 7 rates"),
                               (["serve-data", "--address", "tcp://127.0.0.1:0"], USAGE, "--data: missing; the images to serve")):
         p = subprocess.run([PROGRAM, *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         assert p.returncode == code and says in p.stderr, (words, p.returncode, p.stderr)
