@@ -199,7 +199,7 @@ CALL(normalize_floats,
      lt_normalize(b->tape, b->x, &(lt_normalize_config){.deviation = {1, 1, 1, 1}}));
 CALL(pool_window,
      lt_maxpool2d(b->tape, b->large, (lt_pool2d_config){.kernel_h = 16, .kernel_w = 17}));
-CALL(var_correction, lt_var(b->tape, b->matrix, (lt_reduce_config){.dims = 1}, INFINITY));
+CALL(var_correction, lt_var(b->tape, b->matrix, (lt_reduce_config){.dims = 1}, (double)INFINITY));
 CALL(softmax_scalar, lt_softmax(b->tape, lt_sum(b->tape, b->x, (lt_reduce_config){0})));
 CALL(xent_missing, lt_softmax_xent(b->tape, b->matrix, NULL, 0));
 CALL(where_missing, lt_where(b->tape, b->pixels, NULL, b->x));
