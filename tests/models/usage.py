@@ -89,6 +89,12 @@ def unusable_files_are_refused(cwd):
     huge = struct.pack("<2f", 3e38, -3e38)
     plain["fc.weight"] = (*plain["fc.weight"][:2], huge * (len(plain["fc.weight"][2]) // len(huge)))
     write_safetensors(os.path.join(cwd, "huge.safetensors"), plain)
+    os.mkdir(os.path.join(cwd, "grey"))
+    for name, content in ("images-idx3", struct.pack(">4I", 2051, 6, 16, 16) + bytes(6 * 256)), ("labels-idx1", struct.pack(">2I", 2049, 6) + bytes([0, 1, 2] * 2)):
+        for part in "train", "t10k":
+            with open(os.path.join(cwd, "grey", f"{part}-{name}-ubyte"), "wb") as f:
+                f.write(content)
+    fails("--data", "grey", "--eval", "--weights", "huge.safetensors", cwd=cwd, says="huge.safetensors: the weights expect 3 channels, but the images of grey have 1")
     for flag in "--save-logits", "--eval-json":
         fails(*NOISE, "--watch", "made", flag, "f", cwd=cwd, code=USAGE, says=f"{flag}: needs a single evaluation; --watch makes several")
     for name, text in ("nul", b"a\nb\0c\n"), ("empty", b"\n"):
