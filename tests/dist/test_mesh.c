@@ -248,6 +248,10 @@ static lt_status wrong_ways(mesh_rank *r)
     st = lt_redistribute(r->mesh, LT_MESH_ROW, a, all, a, all);
     LT_TRY(want(st == LT_E_ARG, "the same memory"));
     lt_tensor_free(&a);
+    LT_TRY(lt_tensor_new(&a, r->at.device, LT_F32, LT_SHAPE(1, 3)));
+    st = lt_redistribute(r->mesh, LT_MESH_ROW, a, all, b, (lt_placement){LT_PLACE_SHARD, 0});
+    LT_TRY(fails_with(st, LT_E_SHAPE, "dimension 0 of [1,3] is smaller than the 2 ranks"));
+    lt_tensor_free(&a);
     lt_tensor_free(&b);
     return LT_OK;
 }
