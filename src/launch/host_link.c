@@ -44,7 +44,7 @@ bool lt_host_link_measure(int listener, double seconds, lt_host_link *out)
 {
     enum { ROUND_TRIPS = 3 };
     const double end = lt_clock_seconds() + seconds, to_gbit = 8e-9;
-    double least = INFINITY, bytes = 0;
+    double least = HUGE_VAL, bytes = 0;
     int fd = lt_socket_wait(listener, POLLIN, end) ? lt_os_accept(listener) : -1;
     bool there = fd >= 0;
     for (int i = 0; there && i < ROUND_TRIPS; i++) {
