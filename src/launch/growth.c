@@ -7,8 +7,6 @@
 
 #include <signal.h>
 
-static const double period = 10;
-
 static bool may_grow(const lt_launch *launch, const lt_task *task)
 {
     return launch->hosts && launch->hosts->is_checked && task->group
@@ -36,7 +34,7 @@ void lt_process_poll_growth(const lt_launch *launch, lt_process *p)
     char name[LT_LAUNCH_NAME];
     if (!p->checks && now >= p->check_at && may_grow(launch, p->task)
         && lt_host_checks_start(&p->checks, launch, NULL, true))
-        p->check_at = now + period;
+        p->check_at = now + LT_GROWTH_SECONDS;
     if (!p->checks || !lt_host_checks_poll(p->checks, 0))
         return;
     const int ranks = count_ranks(p->checks, launch, p->task);
@@ -51,5 +49,5 @@ void lt_process_poll_growth(const lt_launch *launch, lt_process *p)
         kill(p->pid, SIGUSR2); /* again after each check, as a trainer that starts may miss it */
     }
     lt_host_checks_free(&p->checks);
-    p->check_at = now + period;
+    p->check_at = now + LT_GROWTH_SECONDS;
 }

@@ -115,7 +115,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     *process->hang.why = 0;
     lt_heartbeat_monitor_reset(&process->monitor);
     process->grows = false;
-    process->check_at = lt_clock_seconds() + 10; /* when the gang is under way */
+    process->check_at = lt_clock_seconds() + LT_GROWTH_SECONDS;
     process->state = LT_PROCESS_RUNNING;
     return opened ? LT_OK : lt_fail(LT_E_IO, "launch: %s: pidfd_open: %s", name, strerror(errno));
 }

@@ -6,7 +6,10 @@
 
 #include <sys/types.h>
 
-enum { LT_SPAWN_LINE = 4096 };
+enum {
+    LT_SPAWN_LINE = 4096,
+    LT_GROWTH_SECONDS = 10 /* between checks of hosts that are left out */
+};
 
 typedef enum lt_process_state {
     LT_PROCESS_WAITING,

@@ -6,6 +6,8 @@
 #ifndef LT_BACKEND_CPU_ATTENTION_H
 #define LT_BACKEND_CPU_ATTENTION_H
 
+#include "tensor/backend/cpu/work_split.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -54,19 +56,9 @@ typedef struct lt_attention_part {
     int64_t cols, begin, end;
 } lt_attention_part;
 
-static inline int64_t lt_attention_min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static inline int64_t lt_attention_clamp(int64_t low, int64_t x, int64_t high)
 {
-    return x < low ? low : lt_attention_min(x, high);
-}
-
-static inline int64_t lt_attention_round_up_to_lanes(int64_t count)
-{
-    return (count + LT_ATTENTION_LANES - 1) / LT_ATTENTION_LANES * LT_ATTENTION_LANES;
+    return x < low ? low : lt_cpu_min(x, high);
 }
 
 static inline lt_attention_part lt_attention_product_part(const lt_attention_product *p, int64_t r,
@@ -76,9 +68,9 @@ static inline lt_attention_part lt_attention_product_part(const lt_attention_pro
         lt_attention_clamp(0, r + rows + p->offset, INT64_MAX); /* keys seen by the last row */
     lt_attention_part part = {p->cols, 0, p->depth};
     if (p->bound == LT_ATTENTION_COLUMNS)
-        part.cols = lt_attention_min(p->cols, lt_attention_round_up_to_lanes(seen));
+        part.cols = lt_cpu_min(p->cols, lt_cpu_round_up(seen, LT_ATTENTION_LANES));
     else if (p->bound == LT_ATTENTION_END)
-        part.end = lt_attention_min(p->depth, seen);
+        part.end = lt_cpu_min(p->depth, seen);
     else if (p->bound == LT_ATTENTION_BEGIN)
         part.begin = lt_attention_clamp(0, r - p->offset, p->depth);
     if (p->pairs) {

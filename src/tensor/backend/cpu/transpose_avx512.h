@@ -1,10 +1,17 @@
-/* In-register transpose, for files that are compiled for AVX-512. */
+/* In-register transpose, and masks of lanes, for files that are compiled for AVX-512. */
 #ifndef LT_BACKEND_CPU_TRANSPOSE_AVX512_H
 #define LT_BACKEND_CPU_TRANSPOSE_AVX512_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 enum { LT_TRANSPOSE_LANES = 16 };
+
+/* Returns the mask of the first lanes, at most 16; none below 0. */
+static inline __mmask16 lt_first_lanes_avx512(int64_t count)
+{
+    return count >= LT_TRANSPOSE_LANES ? 0xFFFF : count <= 0 ? 0 : (__mmask16)((1U << count) - 1);
+}
 
 /* Transposes 16 x 16 words of 32 bits in place. */
 static inline void lt_transpose_avx512(__m512i r[LT_TRANSPOSE_LANES])

@@ -16,11 +16,6 @@ enum {
     PANEL_ROW = LT_ATTENTION_PANEL * WORD
 };
 
-static __mmask16 first_lanes(int64_t count)
-{
-    return (__mmask16)((1U << lt_attention_clamp(0, count, SIDE)) - 1);
-}
-
 /* A tile in memory. */
 typedef struct operand {
     const void *at;
@@ -30,7 +25,7 @@ typedef struct operand {
 /* Returns the part of the product left by the mask for rows r .. r+15. */
 static lt_attention_part tile_row_part(const lt_attention_product *p, int64_t r)
 {
-    return lt_attention_product_part(p, r, lt_attention_min(p->rows - r, SIDE));
+    return lt_attention_product_part(p, r, lt_cpu_min(p->rows - r, SIDE));
 }
 
 /* Copies the tile of rows r .. r+15 and words k .. k+15 of a; elements outside of the rows or the part are 0. */
@@ -38,8 +33,9 @@ static void copy_left(const lt_attention_product *p, int64_t r, int64_t k,
                       const lt_attention_part *part, float *to)
 {
     __m512i row[SIDE];
-    const __mmask16 words = first_lanes(part->end - k) & (__mmask16)~first_lanes(part->begin - k);
-    const __mmask16 rows = first_lanes(p->rows - r);
+    const __mmask16 words =
+        lt_first_lanes_avx512(part->end - k) & (__mmask16)~lt_first_lanes_avx512(part->begin - k);
+    const __mmask16 rows = lt_first_lanes_avx512(p->rows - r);
     const bool by_rows = p->a_step == 1;
     for (int i = 0; i < SIDE; i++) {
         const float *from =
@@ -140,7 +136,7 @@ static void multiply_tiles(const factors *f, float *c, int64_t c_row, bool below
 static void multiply_columns(const lt_attention_product *p, const factors *f, int64_t r, int64_t c,
                              int64_t cols, bool add)
 {
-    const int64_t rows = lt_attention_min(p->rows - r, GROUP);
+    const int64_t rows = lt_cpu_min(p->rows - r, GROUP);
     const bool below = rows > SIDE, right = cols > SIDE;
     float *to = p->c + r * p->c_row + c;
     if (rows % SIDE == 0) {
@@ -148,7 +144,7 @@ static void multiply_columns(const lt_attention_product *p, const factors *f, in
         return;
     }
     float copy[GROUP * GROUP] = {0};
-    const size_t bytes = (size_t)lt_attention_min(cols, GROUP) * WORD;
+    const size_t bytes = (size_t)lt_cpu_min(cols, GROUP) * WORD;
     for (int64_t i = 0; i < (add ? rows : 0); i++)
         memcpy(copy + i * GROUP, to + i * p->c_row, bytes);
     lt_amx_publish(copy);
@@ -165,8 +161,8 @@ static void multiply_group(const lt_attention_product *p, panel *b, int64_t r, i
     const lt_attention_part upper = tile_row_part(p, r),
                             lower = r + SIDE < p->rows ? tile_row_part(p, r + SIDE) : upper;
     const int64_t begin = lt_attention_clamp(b->first, upper.begin / SIDE * SIDE, b->last),
-                  end = lt_attention_min(lower.end, b->last);
-    const int64_t cols = lt_attention_min(b->cols, lower.cols - c);
+                  end = lt_cpu_min(lower.end, b->last);
+    const int64_t cols = lt_cpu_min(b->cols, lower.cols - c);
     const bool add = p->add || b->first > 0;
     if (add && begin >= end)
         return;
@@ -192,8 +188,8 @@ static void multiply_panel(const lt_attention_product *p, int64_t k, int64_t c)
     _Alignas(64) float tail[SIDE * LT_ATTENTION_PANEL];
     panel b = {.b = p->b + c / LT_ATTENTION_PANEL * p->b_panel + k * LT_ATTENTION_PANEL,
                .first = k,
-               .last = lt_attention_min(k + MOST * SIDE, (p->depth + 1) / 2),
-               .cols = lt_attention_min(p->cols - c, LT_ATTENTION_PANEL),
+               .last = lt_cpu_min(k + MOST * SIDE, (p->depth + 1) / 2),
+               .cols = lt_cpu_min(p->cols - c, LT_ATTENTION_PANEL),
                .tail = tail};
     for (int64_t r = 0; r < p->rows; r += GROUP)
         multiply_group(p, &b, r, c);

@@ -12,11 +12,6 @@ enum { ROWS = 8, VECS = 2, LANES = 16, COLS = VECS * LANES, PAIRS = 16 };
 
 /* --- Packing --- */
 
-static inline __mmask16 mask16(int64_t count)
-{
-    return count >= LANES ? 0xFFFF : count <= 0 ? 0 : (__mmask16)((1U << count) - 1);
-}
-
 static inline __mmask32 mask32(int64_t count)
 {
     return count >= 2 * LANES ? 0xFFFFFFFF : count <= 0 ? 0 : (__mmask32)((1U << count) - 1);
@@ -30,8 +25,9 @@ static inline __m512i load_32_as_bf16(const lt_gemm_operand *x, int64_t at, int6
         return _mm512_setzero_si512();
     if (x->dtype == LT_BF16)
         return _mm512_maskz_loadu_epi16(mask32(count), (const uint16_t *)x->data + at);
-    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(mask16(count - LANES), f + LANES),
-                                        _mm512_maskz_loadu_ps(mask16(count), f));
+    return (__m512i)_mm512_cvtne2ps_pbh(
+        _mm512_maskz_loadu_ps(lt_first_lanes_avx512(count - LANES), f + LANES),
+        _mm512_maskz_loadu_ps(lt_first_lanes_avx512(count), f));
 }
 
 /* Destination of pairs of steps of 16 lanes: one panel of columns or two panels of rows. */
@@ -139,7 +135,7 @@ static inline __attribute__((always_inline)) void add_initial_sums(const lt_gemm
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECS; v++)
             sum[r][v] = _mm512_add_ps(
-                sum[r][v], _mm512_maskz_loadu_ps(mask16(s->cols - v * LANES),
+                sum[r][v], _mm512_maskz_loadu_ps(lt_first_lanes_avx512(s->cols - v * LANES),
                                                  s->from + r * s->from_step + v * LANES));
 }
 
@@ -147,7 +143,8 @@ static inline __attribute__((always_inline)) void add_bias(const lt_gemm_save *s
                                                            sums sum)
 {
     for (int v = 0; v < VECS; v++) {
-        const __m512 bias = _mm512_maskz_loadu_ps(mask16(s->cols - v * LANES), s->bias + v * LANES);
+        const __m512 bias =
+            _mm512_maskz_loadu_ps(lt_first_lanes_avx512(s->cols - v * LANES), s->bias + v * LANES);
         for (int r = 0; r < rows; r++)
             sum[r][v] = _mm512_add_ps(sum[r][v], bias);
     }

@@ -39,7 +39,7 @@ ALWAYS void prefetch_rows(const lt_attention_pack *p, int64_t first, int64_t cou
                           lt_cpu_store store)
 {
     enum { LINE = 64 };
-    const int64_t end = lt_attention_min(first + count, p->rows);
+    const int64_t end = lt_cpu_min(first + count, p->rows);
     for (int64_t r = first; r < end; r++) {
         const char *row = row_address(p->x, r, p->step, store);
         for (int64_t at = 0; at < p->d * (store == LT_STORE_BF16 ? 2 : 4); at += LINE)
@@ -111,7 +111,7 @@ ALWAYS void pack_feature_panels(const lt_attention_pack *p, bool pairs, lt_cpu_s
                 v = interleave_bf16_rows(load_half(row, c, p->d),
                                          r + 1 < p->rows ? second : (half){0});
             } else {
-                v = load(row, c, (int)lt_attention_min(p->d - c, LANES), store);
+                v = load(row, c, (int)lt_cpu_min(p->d - c, LANES), store);
             }
             *(loose_vec *)(to + c / LT_ATTENTION_PANEL * p->feature_panel_step
                            + c % LT_ATTENTION_PANEL) = v;
@@ -204,18 +204,18 @@ static void attention_product(const lt_attention_product *p)
     for (int64_t k = 0; k < depth; k += DEPTH)
         for (int64_t c = 0; c < p->cols; c += COLS)
             for (int64_t r = 0; r < p->rows; r += PRODUCT_ROWS) {
-                const int rows = (int)lt_attention_min(p->rows - r, PRODUCT_ROWS);
+                const int rows = (int)lt_cpu_min(p->rows - r, PRODUCT_ROWS);
                 const lt_attention_part part = lt_attention_product_part(p, r, rows);
                 const int64_t begin = lt_attention_clamp(k, part.begin, k + DEPTH);
-                const int64_t words = lt_attention_min(part.end, k + DEPTH) - begin;
+                const int64_t words = lt_cpu_min(part.end, k + DEPTH) - begin;
                 const bool add = p->add || k > 0;
                 if (c >= part.cols || (add && words <= 0))
                     continue;
                 const float *b = p->b + c / LT_ATTENTION_PANEL * p->b_panel
                                  + begin * LT_ATTENTION_PANEL + c % LT_ATTENTION_PANEL;
-                product_row_of_tiles(
-                    p, p->a + r * p->a_row + begin * p->a_step, b, words, p->c + r * p->c_row + c,
-                    rows, (int)lt_attention_min((part.cols - c) / LANES, PRODUCT_VECS), add);
+                product_row_of_tiles(p, p->a + r * p->a_row + begin * p->a_step, b, words,
+                                     p->c + r * p->c_row + c, rows,
+                                     (int)lt_cpu_min((part.cols - c) / LANES, PRODUCT_VECS), add);
             }
 }
 
@@ -227,13 +227,13 @@ typedef struct row_part {
 
 ALWAYS row_part causal_row_bounds(bool causal, int64_t r, int64_t offset, int64_t cols)
 {
-    const int64_t most = lt_attention_round_up_to_lanes(cols);
+    const int64_t most = lt_cpu_round_up(cols, LANES);
     if (!causal)
         return (row_part){cols, most};
     const int64_t seen = r + offset + 1;
     return (row_part){
         lt_attention_clamp(0, seen, cols),
-        lt_attention_clamp(0, lt_attention_round_up_to_lanes(seen + LT_ATTENTION_ROWS), most)};
+        lt_attention_clamp(0, lt_cpu_round_up(seen + LT_ATTENTION_ROWS, LANES), most)};
 }
 
 /* Clears the elements of c .. c+15 of a row from `seen` on. */
@@ -253,7 +253,7 @@ ALWAYS float row_max(const float *score, int64_t seen)
         for (int i = 0; i < 2; i++)
             top[i] = larger(*(const loose_vec *)(score + c + (int64_t)i * LANES), top[i]);
     for (; c < seen; c += LANES) {
-        const int n = (int)lt_attention_min(seen - c, LANES);
+        const int n = (int)lt_cpu_min(seen - c, LANES);
         vec v = load(score, c, n, LT_STORE_F32);
         top[0] = larger(n == LANES ? v : choose(first_lanes(n), v, lowest), top[0]);
     }
@@ -303,7 +303,7 @@ ALWAYS void compute_row_weights(const lt_attention_weights *w, int64_t r, bool p
         }
         save(w->sum, r * LANES, registers_to_vec(&sum), LANES, LT_STORE_F32);
     }
-    for (int64_t c = lt_attention_round_up_to_lanes(part.seen); c < part.read; c += LANES)
+    for (int64_t c = lt_cpu_round_up(part.seen, LANES); c < part.read; c += LANES)
         save(pairs ? (void *)weight : score, c, (vec){0}, LANES,
              pairs ? LT_STORE_BF16 : LT_STORE_F32);
 }
@@ -414,7 +414,7 @@ ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
 ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r += LANES) {
-        const int64_t rows = lt_attention_min(p->rows - r, LANES);
+        const int64_t rows = lt_cpu_min(p->rows - r, LANES);
         vec sum[LANES];
         for (int l = 0; l < LANES; l++) {
             registers one = zero_registers();
@@ -471,5 +471,5 @@ ALWAYS void attention_mix_any(const lt_attention_rows *p, lt_cpu_store store)
     for (; c + MOST * LANES <= p->d; c += MOST * LANES)
         sum_weighted_rows(p, c, MOST, LANES, store);
     for (; c < p->d; c += LANES)
-        sum_weighted_rows(p, c, 1, (int)lt_attention_min(p->d - c, LANES), store);
+        sum_weighted_rows(p, c, 1, (int)lt_cpu_min(p->d - c, LANES), store);
 }
