@@ -81,7 +81,7 @@ static inline lt_attention_part lt_attention_product_part(const lt_attention_pro
 }
 
 /* The product of pairs on AMX's tiles; the table of kernels has the others. */
-void lt_attention_product_amx(const lt_attention_product *in);
+void lt_attention_product_amx(const lt_attention_product *p);
 
 /* Turns a tile's scores into weights exp(scale * score - top), where top is the row's running maximum; rescales sum
  * and y when top grows. sum: LT_ATTENTION_LANES partial sums per row; y: [rows][d padded], the output so far. */
