@@ -365,7 +365,7 @@ analyze()
         skip "cppcheck" "not installed"
     fi
     # shellcheck disable=SC2046
-    tidy "clang-tidy on all files" $(git ls-files 'src/*.c' 'models/*.c' 'tools/*.c')
+    tidy "clang-tidy, every check" $(compiled_sources)
 }
 
 both_onednn()
