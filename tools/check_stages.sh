@@ -214,7 +214,7 @@ test_sanitized()
 # By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before.
 configure_sanitized() # BUILD-DIRECTORY [meson arguments]
 {
-    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization="${optimization-2}" -Dmpi=disabled --werror
+    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization="${optimization-2}" -Dmpi=disabled
 }
 
 sanitized() # NAME BUILD-DIRECTORY SUITE...

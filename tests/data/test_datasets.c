@@ -396,7 +396,7 @@ static void check_registered(void **state)
     static lt_dataset_kind many[FREE + 1];
     static char names[FREE + 1][4];
     for (int i = 0; i <= FREE; i++) {
-        snprintf(names[i], sizeof names[i], "k%d", i);
+        snprintf(names[i], sizeof names[i], "k%u", (unsigned)i % 100U);
         many[i] = (lt_dataset_kind){names[i], open_mine};
         if (i < FREE)
             assert_ok(lt_dataset_register(&many[i]));
