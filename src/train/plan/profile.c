@@ -260,7 +260,7 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
         const lt_param *param = t->model.params.item[b->order[i]];
         const double count = (double)lt_tensor_count(param->value);
         if (!at || (double)p->bucket[at - 1].elements + count > limit) {
-            limit = fmin(fmax(rest / 2, SMALLEST), full);
+            limit = fmin(fmax(rest / 4, SMALLEST), full);
             at++;
         }
         rest -= count;
