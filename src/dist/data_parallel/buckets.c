@@ -94,7 +94,7 @@ static size_t grad_bytes(const lt_data_parallel *dp, size_t position)
     return (size_t)lt_tensor_count(p->grad) * lt_dtype_size(dp->dtype);
 }
 
-/* Returns the byte limit of the next bucket: a quarter of what is left, so that the first exchange begins early, several
+/* Returns the byte limit of the next bucket: a quarter of the rest, so that the first exchange begins early, several
  * overlap, and the last, which little of backward overlaps, are small. */
 static size_t bucket_byte_limit(const lt_data_parallel *dp, size_t rest)
 {
