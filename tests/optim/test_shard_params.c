@@ -292,21 +292,22 @@ static void values_of_other_ranks_have_no_memory(void **state)
 
 int main(void)
 {
+    static const struct CMUnitTest single[] = {
+        cmocka_unit_test(gathers_are_in_flight_before_they_are_read),
+        cmocka_unit_test(ranks_that_read_other_parameters_fail),
+        cmocka_unit_test(averages_must_be_sharded_too),
+        cmocka_unit_test(parameters_are_sharded_after_state_and_gradients),
+        cmocka_unit_test(averaged_parameters_are_not_sharded),
+        cmocka_unit_test(whole_parameters_are_not_sharded),
+        cmocka_unit_test(owners_and_attached_tensors_are_checked),
+        cmocka_unit_test(values_of_other_ranks_have_no_memory)};
     static char name[COUNT_OF(rows)][TEXT];
-    struct CMUnitTest tests[COUNT_OF(rows) + 7];
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(single)];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         snprintf(name[i], TEXT, "bitwise equal to sharded gradients: row %zu", i);
         tests[n++] = row_test(name[i], test_row, &rows[i]);
     }
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(gathers_are_in_flight_before_they_are_read);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_read_other_parameters_fail);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(averages_must_be_sharded_too);
-    tests[n++] =
-        (struct CMUnitTest)cmocka_unit_test(parameters_are_sharded_after_state_and_gradients);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(averaged_parameters_are_not_sharded);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(whole_parameters_are_not_sharded);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(owners_and_attached_tensors_are_checked);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_of_other_ranks_have_no_memory);
+    memcpy(&tests[n], single, sizeof single);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
