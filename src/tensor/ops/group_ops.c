@@ -94,19 +94,19 @@ static lt_status backward_copy(lt_node *node)
     return all_reduce(node, true);
 }
 
-static lt_status forward_sum(lt_node *node)
+static lt_status forward_allreduce(lt_node *node)
 {
     return all_reduce(node, false);
 }
 
-static lt_status backward_sum(lt_node *node)
+static lt_status backward_allreduce(lt_node *node)
 {
     return lt_node_pass_grad_through(node, 0);
 }
 
 #define TABLE(kind, rule)                                      \
     static const lt_op kind##_op = {                           \
-        .name = "exchange_" #kind,                             \
+        .name = "group_" #kind,                                \
         .config_bytes = sizeof(config),                        \
         .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT, \
         .infer = (rule),                                       \
@@ -114,7 +114,7 @@ static lt_status backward_sum(lt_node *node)
         .backward = backward_##kind,                           \
     }
 TABLE(copy, infer_same_shape);
-TABLE(sum, infer_same_shape);
+TABLE(allreduce, infer_same_shape);
 
 lt_tensor *lt_group_copy(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 {
@@ -123,12 +123,12 @@ lt_tensor *lt_group_copy(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 
 lt_tensor *lt_group_allreduce(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 {
-    return lt_op_run(tape, &sum_op, &x, 1, &(config){.group = group});
+    return lt_op_run(tape, &allreduce_op, &x, 1, &(config){.group = group});
 }
 
 /* --- gather, scatter-sum --- */
 
-static lt_status infer_gather(const lt_node *node, lt_desc *out)
+static lt_status infer_allgather(const lt_node *node, lt_desc *out)
 {
     const config *c = node->config;
     char text[LT_SHAPE_TEXT];
@@ -136,54 +136,54 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
     const int64_t own = lt_even_shard_size(c->rows, c->group->size, c->group->rank);
     if (out->shape.ndim < 1 || out->shape.dim[0] != own)
         return lt_fail(LT_E_SHAPE,
-                       "exchange_gather: x %s, rank %d of %d must have %lld of the %lld rows",
+                       "group_allgather: x %s, rank %d of %d must have %lld of the %lld rows",
                        lt_shape_text(out->shape, text), c->group->rank, c->group->size,
                        (long long)own, (long long)c->rows);
     out->shape.dim[0] = c->rows;
     return LT_OK;
 }
 
-static lt_status forward_gather(lt_node *node)
+static lt_status forward_allgather(lt_node *node)
 {
     return gather_or_scatter_rows(node, false, LT_COLLECTIVE_ALLGATHER);
 }
 
-static lt_status backward_gather(lt_node *node)
+static lt_status backward_allgather(lt_node *node)
 {
     return gather_or_scatter_rows(node, true, LT_COLLECTIVE_REDUCESCATTER);
 }
 
-static lt_status infer_scatter_sum(const lt_node *node, lt_desc *out)
+static lt_status infer_reducescatter(const lt_node *node, lt_desc *out)
 {
     const config *c = node->config;
     char text[LT_SHAPE_TEXT];
     LT_TRY(infer_same_shape(node, out));
     if (out->shape.ndim < 1 || out->shape.dim[0] < c->group->size)
-        return lt_fail(LT_E_SHAPE, "exchange_scatter_sum: x %s has fewer rows than the %d ranks",
+        return lt_fail(LT_E_SHAPE, "group_reducescatter: x %s has fewer rows than the %d ranks",
                        lt_shape_text(out->shape, text), c->group->size);
     out->shape.dim[0] = lt_even_shard_size(out->shape.dim[0], c->group->size, c->group->rank);
     return LT_OK;
 }
 
-static lt_status forward_scatter_sum(lt_node *node)
+static lt_status forward_reducescatter(lt_node *node)
 {
     return gather_or_scatter_rows(node, false, LT_COLLECTIVE_REDUCESCATTER);
 }
 
-static lt_status backward_scatter_sum(lt_node *node)
+static lt_status backward_reducescatter(lt_node *node)
 {
     return gather_or_scatter_rows(node, true, LT_COLLECTIVE_ALLGATHER);
 }
 
-TABLE(gather, infer_gather);
-TABLE(scatter_sum, infer_scatter_sum);
+TABLE(allgather, infer_allgather);
+TABLE(reducescatter, infer_reducescatter);
 
 lt_tensor *lt_group_allgather(lt_tape *tape, lt_tensor *x, lt_process_group *group, int64_t rows)
 {
-    return lt_op_run(tape, &gather_op, &x, 1, &(config){group, rows});
+    return lt_op_run(tape, &allgather_op, &x, 1, &(config){group, rows});
 }
 
 lt_tensor *lt_group_reducescatter(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 {
-    return lt_op_run(tape, &scatter_sum_op, &x, 1, &(config){.group = group});
+    return lt_op_run(tape, &reducescatter_op, &x, 1, &(config){.group = group});
 }

@@ -237,7 +237,7 @@ static lt_status backward(lt_node *node)
 }
 
 static const lt_op gathered_op = {
-    .name = "linear_gathered",
+    .name = "linear_column_parallel",
     .config_bytes = sizeof(options),
     .backward_ignores = LT_IGNORES_IN(X) | LT_IGNORES_IN(B) | LT_IGNORES_OUT,
     .infer = infer_shape,
@@ -246,7 +246,7 @@ static const lt_op gathered_op = {
 };
 
 static const lt_op scattered_op = {
-    .name = "linear_scattered",
+    .name = "linear_row_parallel",
     .config_bytes = sizeof(options),
     .backward_ignores = LT_IGNORES_OUT,
     .infer = infer_shape,
