@@ -112,10 +112,12 @@ def unusable_files_are_refused(cwd):
     fails(*more, "--mup", "2", cwd=cwd, code=USAGE, says="made/checkpoints/step-2: was trained with --mup 0, but this run has 2")
     fails(*more, "--limit-train-batches", "1", cwd=cwd, code=USAGE, says="made/checkpoints/step-2: was saved at batch 2 of an epoch, which now has 1")
     run(*NOISE, *SMALL, "--optim", "shampoo", "--optim-stats", "1", "--eval-every", "0", "--output", "stats", "--max-steps", "1", cwd=cwd)
-    with open(os.path.join(cwd, "stats", "optim_stats.bin"), "wb") as f:
-        f.write(b"another program's file")
-    fails(*NOISE, *SMALL, "--optim", "shampoo", "--optim-stats", "1", "--output", "stats", "--resume", "auto", "--max-steps", "2", cwd=cwd,
-          says="stats/optim_stats.bin: not a file of --optim-stats; move it away")
+    os.mkdir(os.path.join(cwd, "new"))
+    for folder, start in ("stats", ["--resume", "auto"]), ("new", []):
+        with open(os.path.join(cwd, folder, "optim_stats.bin"), "wb") as f:
+            f.write(b"another program's file")
+        fails(*NOISE, *SMALL, "--optim", "shampoo", "--optim-stats", "1", "--output", folder, *start, "--max-steps", "2", cwd=cwd,
+              says=f"{folder}/optim_stats.bin: not a file of --optim-stats; move it away")
 
 
 def settings_that_others_leave_unread_are_rejected(cwd):

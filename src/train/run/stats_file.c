@@ -85,6 +85,7 @@ static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *e
     return st;
 }
 
+/* Truncates a file after the records up to step; removes it at step 0 and without a whole header. */
 static lt_status rewind_file(const char *path, int64_t step)
 {
     FILE *file;
@@ -92,7 +93,7 @@ static lt_status rewind_file(const char *path, int64_t step)
     LT_TRY(lt_file_open(&file, path));
     lt_status st = find_end(file, path, step, &end);
     fclose(file);
-    if (!st && (end ? truncate(path, (off_t)end) : unlink(path)))
+    if (!st && (end && step ? truncate(path, (off_t)end) : unlink(path)))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     return st;
 }
@@ -105,10 +106,8 @@ lt_status lt_stats_file_rewind(const char *folder, int64_t step)
         if (!path)
             return LT_E_NOMEM;
         const int exists = !access(path, F_OK);
-        if (exists && step > 0)
+        if (exists)
             st = rewind_file(path, step);
-        else if (exists && unlink(path))
-            st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
         more = exists || n == 0;
         lt_free(path);
     }
