@@ -348,7 +348,7 @@ def plan_auto_trains_with_what_it_chose(cwd):
     with open(os.path.join(cwd, "run", "config.yaml")) as f:
         config = f.read()
     assert "\nbatch-size: 8\n" in config and not any(f"\n{key}:" in config for key in ("plan", "goal", "vary", "pilots")), config
-    assert "pilots: 1, " in out and out.splitlines()[-1].endswith("--batch-size=8"), out
+    assert re.search("^pilots: [1-9]", out, re.M) and out.splitlines()[-1].endswith("--batch-size=8"), out
     events, epochs = read(cwd, "run", "plan"), read(cwd, "run", "epoch")
     assert [e["step"] for e in events] == [200, 400, 600, 800] == [e["step"] for e in epochs], events
     spent = 0

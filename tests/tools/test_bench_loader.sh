@@ -31,7 +31,7 @@ expect "with nothing on stdout" test ! -s "$folder/out"
 # A consumer that rests finds batches ready; one that does not waits for them.
 bound() # compute-ms
 {
-    "$bench" loader --data synthetic:4096:80:4 --batch-size 16 --threads 1 --warmup 1 --steps 6 \
+    "$bench" loader --data synthetic:4096:80:4 --batch-size 4 --threads 1 --warmup 1 --steps 6 \
         --device ref --json --compute-ms "$1" 2>"$folder/stderr" | grep -o '"bound": "[a-z-]*"'
 }
 [ -n "${LATHER_SANITIZED-}" ] || expect "a slow consumer bounds a run" test "$(bound 200)" = '"bound": "compute-bound"'
