@@ -2,9 +2,14 @@
 
 #include "base/alloc.h"
 #include "near.h"
+#include "tensor/tensor.h"
 #include "trial.h"
 
+#include "lather/detail/backend.h"
 #include "lather/detail/gradient_parts.h"
+#include "lather/ext/fail.h"
+#include "lather/ops.h"
+#include "lather/stragglers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -311,39 +316,64 @@ static void a_different_model_is_named(void **state)
     }
 }
 
+/* A rank by itself. */
+typedef struct lone {
+    lt_device *device;
+    lt_tape *tape;
+    lt_comm *comm;
+    lt_param p[2];
+    lt_params params;
+    lt_data_parallel *dp;
+} lone;
+
+static void open_lone(lone *l)
+{
+    *l = (lone){0};
+    assert_ok(lt_device_open(&l->device, "ref", NULL));
+    assert_ok(lt_tape_new(&l->tape, l->device));
+    assert_ok(lt_comm_open(&l->comm, "self", l->device));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(lt_param_init(&l->p[i], l->device, "", i ? "last" : "first", LT_SHAPE(3 + i), 1));
+        assert_ok(lt_params_add(&l->params, &l->p[i]));
+    }
+}
+
+static void close_lone(lone *l)
+{
+    lt_data_parallel_free(&l->dp);
+    lt_params_clear(&l->params);
+    lt_param_clear(&l->p[0]);
+    lt_param_clear(&l->p[1]);
+    lt_tape_free(&l->tape);
+    lt_comm_close(&l->comm);
+    lt_device_close(&l->device);
+}
+
+static lt_status make_parallel(lone *l, lt_data_parallel_config config)
+{
+    lt_data_parallel_free(&l->dp);
+    return lt_data_parallel_new(&l->dp, l->comm, &l->params, l->tape, &config);
+}
+
 /* The n-th allocation fails, for every n, without leaks; then construction succeeds. */
 static void missing_memory_is_survived(void **state)
 {
     (void)state;
-    lt_device *device = NULL;
-    lt_tape *tape = NULL;
-    lt_comm *comm = NULL;
-    lt_param p = {0};
-    lt_params params = {0};
-    assert_ok(lt_device_open(&device, "ref", NULL));
-    assert_ok(lt_tape_new(&tape, device));
-    assert_ok(lt_comm_open(&comm, "self", device));
-    assert_ok(lt_param_init(&p, device, "", "weight", LT_SHAPE(3), 1));
-    assert_ok(lt_params_add(&params, &p));
-    lt_data_parallel *dp = NULL;
+    lone l;
     lt_status st = LT_E_NOMEM;
     int64_t n = 0;
+    open_lone(&l);
     while (st == LT_E_NOMEM) {
         lt_alloc_fail_at(++n);
-        st = lt_data_parallel_new(&dp, comm, &params, tape, NULL);
+        st = lt_data_parallel_new(&l.dp, l.comm, &l.params, l.tape, NULL);
         if (st)
-            assert_null(dp);
+            assert_null(l.dp);
     }
     lt_alloc_fail_at(0);
     assert_ok(st);
     assert_true(n > 3);
-    assert_ok(lt_data_parallel_finish(dp));
-    lt_data_parallel_free(&dp);
-    lt_params_clear(&params);
-    lt_param_clear(&p);
-    lt_tape_free(&tape);
-    lt_comm_close(&comm);
-    lt_device_close(&device);
+    assert_ok(lt_data_parallel_finish(l.dp));
+    close_lone(&l);
 }
 
 static lt_gradient_parts copy_parts(const lt_gradient_part *part, size_t count)
@@ -379,31 +409,118 @@ static void check_partitions(lt_data_parallel *dp, lt_param *p)
 static void bad_models_and_partitions_are_named(void **state)
 {
     (void)state;
-    lt_device *device = NULL;
-    lt_tape *tape = NULL;
-    lt_comm *comm = NULL;
-    lt_param p[2] = {0};
-    lt_params params = {0};
-    lt_data_parallel *dp = NULL;
-    assert_ok(lt_device_open(&device, "ref", NULL));
-    assert_ok(lt_tape_new(&tape, device));
-    assert_ok(lt_comm_open(&comm, "self", device));
-    for (int i = 0; i < 2; i++) {
-        assert_ok(lt_param_init(&p[i], device, "", i ? "last" : "first", LT_SHAPE(3 + i), 1));
-        assert_ok(lt_params_add(&params, &p[i]));
-    }
-    assert_ok(lt_data_parallel_new(&dp, comm, &params, tape, NULL));
-    check_partitions(dp, p);
-    lt_data_parallel_free(&dp);
-    p[0].frozen = p[1].frozen = true;
-    assert_fails(lt_data_parallel_new(&dp, comm, &params, tape, NULL), LT_E_ARG,
+    lone l;
+    open_lone(&l);
+    assert_ok(make_parallel(&l, (lt_data_parallel_config){0}));
+    check_partitions(l.dp, l.p);
+    l.p[0].frozen = l.p[1].frozen = true;
+    assert_fails(make_parallel(&l, (lt_data_parallel_config){0}), LT_E_ARG,
                  "data parallel: the model has no trainable parameter");
-    lt_params_clear(&params);
-    lt_param_clear(&p[0]);
-    lt_param_clear(&p[1]);
-    lt_tape_free(&tape);
-    lt_comm_close(&comm);
-    lt_device_close(&device);
+    close_lone(&l);
+}
+
+/* Capabilities that a backend, a communicator or a configuration lacks. */
+static void missing_capabilities_are_named(void **state)
+{
+    (void)state;
+    lone l;
+    open_lone(&l);
+    const lt_backend *whole = l.device->backend;
+    lt_backend lacking = *whole;
+    lacking.frobenius = NULL;
+    l.device->backend = &lacking;
+    assert_fails(make_parallel(&l, (lt_data_parallel_config){.norms = true}), LT_E_UNSUPPORTED,
+                 "gradient norms need a backend with frobenius, ref lacks it");
+    lacking.host_memory = false;
+    assert_fails(make_parallel(&l, (lt_data_parallel_config){.compress = "topk:0.5"}),
+                 LT_E_UNSUPPORTED,
+                 "--compress topk: needs a device with host memory (ref or cpu), got ref");
+    l.device->backend = whole;
+    assert_fails(make_parallel(&l, (lt_data_parallel_config){.needed = 1}), LT_E_UNSUPPORTED,
+                 "backup workers need a communicator built on messages (threads, mpi), not self");
+    assert_ok(make_parallel(&l, (lt_data_parallel_config){.dtype = LT_BF16}));
+    assert_fails(lt_data_parallel_use_sum(l.dp), LT_E_UNSUPPORTED,
+                 "with 16-bit gradients the sum of gradients depends on the number of ranks");
+    assert_ok(make_parallel(&l, (lt_data_parallel_config){.micro_batches = 2, .alone_too = true}));
+    lt_data_parallel_set_computed(l.dp, 0);
+    assert_fails(lt_data_parallel_finish(l.dp), LT_E_ARG, "no rank computed a micro-batch");
+    close_lone(&l);
+}
+
+/* A captured update assumes the gradients of the eager one before it. */
+static void captured_updates_have_the_same_gradients(void **state)
+{
+    (void)state;
+    static const lt_graph_ops graphs;
+    lone l;
+    open_lone(&l);
+    const lt_backend *whole = l.device->backend;
+    lt_backend captures = *whole, lacking;
+    captures.graphs = &graphs;
+    lacking = captures;
+    lacking.vec = NULL;
+    l.device->backend = &captures;
+    assert_ok(make_parallel(&l, (lt_data_parallel_config){.alone_too = true}));
+    l.device->backend = whole; /* an update that notes no gradients, as no step is captured */
+    assert_ok(lt_data_parallel_finish(l.dp));
+    l.device->backend = &captures;
+    l.device->capturing = true;
+    assert_fails(lt_data_parallel_finish(l.dp), LT_E_UNSUPPORTED,
+                 "run an update eagerly before capturing one");
+    l.device->capturing = false;
+    lt_data_parallel_begin(l.dp, true);
+    assert_ok(lt_data_parallel_finish(l.dp));
+    l.device->capturing = true;
+    l.device->backend = &lacking;
+    assert_fails(lt_data_parallel_finish(l.dp), LT_E_UNSUPPORTED,
+                 "data parallel: backend ref lacks the kernel vec");
+    l.device->backend = &captures;
+    for (int i = 0; i < 2; i++) {
+        lt_data_parallel_begin(l.dp, true);
+        assert_ok(lt_data_parallel_finish(l.dp));
+        l.device->capturing = false;
+        if (i)
+            assert_fails(lt_data_parallel_sync_statistics(l.dp), LT_E_COMM,
+                         "have a gradient of last changed since the update was captured");
+        else
+            assert_ok(lt_data_parallel_sync_statistics(l.dp));
+        l.device->capturing = l.p[1].has_grad = true;
+    }
+    l.device->capturing = false;
+    l.device->backend = whole;
+    close_lone(&l);
+}
+
+static lt_status no_norms(void *ctx, const lt_view *x, size_t count, const lt_view *out)
+{
+    (void)ctx, (void)x, (void)count, (void)out;
+    return lt_fail(LT_E_DEVICE, "the norm's fault");
+}
+
+/* finish reports a failure within backward. */
+static void a_failure_in_backward_is_kept(void **state)
+{
+    (void)state;
+    lone l;
+    open_lone(&l);
+    const lt_backend *whole = l.device->backend;
+    lt_backend faulty = *whole;
+    faulty.frobenius = no_norms;
+    assert_ok(make_parallel(&l, (lt_data_parallel_config){.norms = true, .alone_too = true}));
+    for (int i = 0; i < 2; i++) { /* the first update makes the buckets */
+        lt_tape_reset(l.tape, LT_PASS_TRAIN);
+        lt_tensor *loss =
+            lt_sum(l.tape, lt_tape_param(l.tape, &l.p[0]), (lt_reduce_config){.dims = 0});
+        l.device->backend = i ? &faulty : whole;
+        lt_data_parallel_begin(l.dp, true);
+        assert_ok(lt_tape_backward(l.tape, loss, 1));
+        if (i)
+            assert_fails(lt_data_parallel_finish(l.dp), LT_E_DEVICE, "the norm's fault");
+        else
+            assert_ok(lt_data_parallel_finish(l.dp));
+    }
+    l.device->backend = whole;
+    close_lone(&l);
 }
 
 static void other_communication_dtypes_are_rejected(void **state)
@@ -440,6 +557,9 @@ int main(void)
         cmocka_unit_test(missing_memory_is_survived),
         cmocka_unit_test(other_communication_dtypes_are_rejected),
         cmocka_unit_test(bad_models_and_partitions_are_named),
+        cmocka_unit_test(missing_capabilities_are_named),
+        cmocka_unit_test(captured_updates_have_the_same_gradients),
+        cmocka_unit_test(a_failure_in_backward_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "dist/local_steps/state.h"
 #include "doubles.h"
 #include "formulas.h"
+#include "tensor/tensor.h"
 
 #include <stdlib.h>
 
@@ -379,6 +380,41 @@ static void test_not_finite(void **state)
     assert_int_equal(named, 1); /* the other ranks report an abort */
 }
 
+/* A rank by itself, whose list of nodes has others. */
+static void test_limits(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_comm *comm = NULL;
+    lt_local_steps *l = NULL;
+    int of[] = {0};
+    lt_nodes nodes = {.count = 2, .locals = 60, .ranks_per_node = 60, .of = of};
+    lt_local_steps_config config = {.every = 1, .lr = 1};
+    model m;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_comm_open(&comm, "self", device));
+    open_model(&m, device, 0);
+    assert_fails(lt_local_steps_new(&l, comm, &nodes, &m.params, &config), LT_E_ARG,
+                 "local steps: 49 elements cannot be sharded over 60 ranks");
+    nodes.locals = nodes.ranks_per_node = 1;
+    lt_backend lacking = *device->backend;
+    const lt_backend *whole = device->backend;
+    lacking.vec = NULL;
+    device->backend = &lacking;
+    assert_fails(lt_local_steps_new(&l, comm, &nodes, &m.params, &config), LT_E_UNSUPPORTED,
+                 "local steps: backend ref lacks the kernel vec");
+    device->backend = whole;
+    config.compress = "topk:0.1";
+    m.param[0].value->shape = LT_SHAPE((int64_t)UINT32_MAX - 12);
+    assert_fails(lt_local_steps_new(&l, comm, &nodes, &m.params, &config), LT_E_UNSUPPORTED,
+                 "4294967295 elements over 1 ranks are too many to compress");
+    m.param[0].value->shape = LT_SHAPE(37);
+    assert_null(l);
+    close_model(&m);
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+}
+
 static void test_uneven(void **state)
 {
     (void)state;
@@ -421,6 +457,7 @@ int main(void)
         {"a change that is not finite is named before it is sent", test_not_finite, NULL, NULL,
          NULL},
         {"groups of different sizes are rejected", test_uneven, NULL, NULL, NULL},
+        {"numbers of elements and missing kernels are rejected", test_limits, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("local steps", rows, NULL, NULL);
 }

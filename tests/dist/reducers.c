@@ -332,6 +332,23 @@ static void names_are_unique(void **state)
     assert_status(lt_reducer_register(&other), LT_E_ARG);
 }
 
+/* The last test, as reducers remain registered. */
+static void the_number_of_reducers_is_limited(void **state)
+{
+    static lt_reducer_ops more[16];
+    static char name[COUNT_OF(more)][8];
+    size_t taken = 0;
+    lt_status st = LT_OK;
+    (void)state;
+    for (; !st && taken < COUNT_OF(more); taken++) {
+        more[taken] = lead;
+        more[taken].kind = name[taken];
+        snprintf(name[taken], sizeof name[taken], "r%zu", taken);
+        st = lt_reducer_register(&more[taken]);
+    }
+    assert_failed(st, LT_E_NOMEM, "reducer r11: too many reducers registered, at most 16");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -345,6 +362,7 @@ int main(void)
         cmocka_unit_test(invalid_reducers_are_rejected),
         cmocka_unit_test(a_registered_reducer_is_found_by_its_name),
         cmocka_unit_test(names_are_unique),
+        cmocka_unit_test(the_number_of_reducers_is_limited),
     };
     if (lt_reducer_register(&lead))
         return 1;

@@ -349,6 +349,24 @@ static void invalid_combinations_are_rejected(void **state)
     }
 }
 
+/* Each rank is at another update. */
+static lt_status out_of_step(world *w)
+{
+    return update(w, w->at.rank, NULL, 0);
+}
+
+static void different_updates_are_named(void **state)
+{
+    (void)state;
+    const scene s = {.play = out_of_step, .bucket_bytes = 600, .needed = 2};
+    const world *w = play(&s, 2);
+    assert_status(w[0].at.status, LT_E_COMM);
+    assert_status(w[1].at.status, LT_E_COMM);
+    if (!strstr(w[0].at.message, "mismatched calls: update 1 on rank 0")
+        && !strstr(w[1].at.message, "mismatched calls: update 2 on rank 1"))
+        fail_msg("'%s', '%s'", w[0].at.message, w[1].at.message);
+}
+
 /* --- DropCompute --- */
 
 enum { MICRO = 4 };
@@ -465,6 +483,7 @@ int main(void)
         cmocka_unit_test(absent_rank_is_named),
         cmocka_unit_test(late_tape_is_cancelled),
         cmocka_unit_test(invalid_combinations_are_rejected),
+        cmocka_unit_test(different_updates_are_named),
         cmocka_unit_test(mean_is_over_computed_micro_batches),
         cmocka_unit_test(chosen_deadline_is_the_best),
     };

@@ -215,6 +215,33 @@ static void refuse_arguments(void **state)
     lt_device_close(&device);
 }
 
+static void refuse_device_memory(void **state)
+{
+    (void)state;
+    lt_device *device = NULL, *other = NULL;
+    lt_comm *comm = NULL;
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_device_open(&other, "ref", NULL));
+    assert_ok(lt_comm_open_threads(&comm, &device, 1));
+    assert_ok(lt_tensor_new(&t, other, LT_F32, LT_SHAPE(6)));
+    const lt_backend *host = device->backend;
+    lt_backend far = *host;
+    far.host_memory = false;
+    device->backend = &far;
+    assert_fails(lt_comm_allreduce_begin(comm, t, LT_REDUCE_SUM, &request), LT_E_ARG,
+                 "comm: allreduce: the tensor is on ref, the communicator is for ref");
+    other->backend = &far;
+    assert_fails(lt_comm_allreduce_begin(comm, t, LT_REDUCE_SUM, &request), LT_E_UNSUPPORTED,
+                 "comm threads: allreduce on ref, want a device with host memory (ref or cpu)");
+    device->backend = other->backend = host;
+    lt_tensor_free(&t);
+    lt_comm_close(&comm);
+    lt_device_close(&other);
+    lt_device_close(&device);
+}
+
 /* Checks that lt_comm_open(kind) fails with these words. */
 static void refuse(const char *kind, lt_status want, const char *words)
 {
@@ -261,7 +288,8 @@ static void refuse_plugin(void **state)
 static bool open_alone(lt_link *self)
 {
     self->rank = 0;
-    self->size = self->tags = 1;
+    self->size = 1;
+    self->tags = 2 * 64; /* for the whole group and a split */
     return true;
 }
 
@@ -303,6 +331,11 @@ static void know_registered_links(void **state)
     assert_ok(lt_request_wait(&request));
     assert_ok(lt_tensor_item(t, &value));
     assert_near(value, 3, 0);
+    lt_comm *split[2] = {NULL, NULL};
+    assert_ok(lt_comm_split(comm, 0, 0, &split[0]));
+    assert_fails(lt_comm_split(comm, 0, 0, &split[1]), LT_E_UNSUPPORTED,
+                 "comm string: too many splits: at most 1");
+    lt_comm_close(&split[0]);
     lt_tensor_free(&t);
     lt_comm_close(&comm);
     lt_device_close(&device);
@@ -330,6 +363,23 @@ static void know_registered(void **state)
     assert_non_null(strstr(lt_error_message(), "the name 'pigeon' is taken"));
     assert_int_equal(lt_comm_register(&other), LT_E_ARG); /* "self" */
     assert_int_equal(lt_comm_register_link(&reserved), LT_E_ARG);
+}
+
+/* The last test, as communicators remain registered. */
+static void limit_registered(void **state)
+{
+    static lt_comm_ops more[16];
+    static char name[COUNT_OF(more)][8];
+    lt_status st = LT_OK;
+    (void)state;
+    for (size_t i = 0; !st && i < COUNT_OF(more); i++) {
+        more[i] = lt_comm_self;
+        more[i].kind = name[i];
+        snprintf(name[i], sizeof name[i], "c%zu", i);
+        st = lt_comm_register(&more[i]);
+    }
+    /* three are built in, two are of tests */
+    assert_failed(st, LT_E_NOMEM, "comm c11: too many communicators registered, at most 16");
 }
 
 /* Environment variables of launchers. */
@@ -402,9 +452,11 @@ int main(void)
         {"the modelled link delays requests in sequence", model_a_link, NULL, NULL, NULL},
         {"closing completes requests that are not waited for", end_unwaited, NULL, NULL, NULL},
         {"invalid arguments are rejected", refuse_arguments, NULL, NULL, NULL},
+        {"a device without host memory is rejected", refuse_device_memory, NULL, NULL, NULL},
         {"a missing or foreign plugin is named", refuse_plugin, NULL, NULL, NULL},
         {"a registered communicator is opened by name", know_registered, NULL, NULL, NULL},
         {"a registered link is opened by name", know_registered_links, NULL, NULL, NULL},
+        {"the number of registered communicators is limited", limit_registered, NULL, NULL, NULL},
         {"launchers are detected by their environment variables", know_launchers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);

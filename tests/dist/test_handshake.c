@@ -218,8 +218,11 @@ static void a_rank_without_the_token_cannot_join(void **state)
     assert_int_equal(one.status, LT_OK);
 }
 
-/* A listener that accepts any hello and responds with the same hello, or with a proof by a different token. */
-static void answer_as_rank_0(const end *zero, bool reflect)
+enum { PROOF, REFLECT, CHALLENGE, KIND, ANSWERS };
+
+/* A listener that accepts any hello and responds with a proof by a different token, or with the same hello; or one whose
+ * challenge is invalid, or a message of another kind. */
+static void answer_as_rank_0(const end *zero, int how)
 {
     char asked[LT_TOKEN_NONCE];
     lt_hello h, own;
@@ -227,12 +230,15 @@ static void answer_as_rank_0(const end *zero, bool reflect)
     const int fd = accept(zero->rendezvous->listener, NULL, NULL);
     assert_true(fd >= 0);
     assert_ok(lt_token_draw(asked));
-    assert_ok(
-        lt_socket_send(fd, LT_SOCKET_CHALLENGE, asked, sizeof asked, lt_clock_seconds() + 20));
-    assert_ok(lt_socket_recv(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 20));
-    assert_ok(lt_hello_make(&own, zero->rendezvous, h.nonce));
-    h = reflect ? h : own;
-    assert_ok(lt_socket_send(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 20));
+    *asked = how == CHALLENGE ? '?' : *asked;
+    assert_ok(lt_socket_send(fd, how == KIND ? LT_SOCKET_DATA : LT_SOCKET_CHALLENGE, asked,
+                             sizeof asked, lt_clock_seconds() + 20));
+    if (how <= REFLECT) {
+        assert_ok(lt_socket_recv(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 20));
+        assert_ok(lt_hello_make(&own, zero->rendezvous, h.nonce));
+        h = how == REFLECT ? h : own;
+        assert_ok(lt_socket_send(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 20));
+    }
     while (recv(fd, &h, sizeof h, 0) > 0) {
     }
     close(fd);
@@ -240,15 +246,21 @@ static void answer_as_rank_0(const end *zero, bool reflect)
 
 static void a_rank_0_without_the_token_is_rejected(void **state)
 {
+    static const char *const want[ANSWERS] = {
+        [PROOF] = "does not have this job's token",
+        [REFLECT] = "does not have this job's token",
+        [CHALLENGE] = "sends an invalid challenge",
+        [KIND] = "sends a message of kind 2 with 17 bytes, want kind 0 with 17"};
     (void)state;
-    for (int reflect = 0; reflect < 2; reflect++) {
+    for (int how = 0; how < ANSWERS; how++) {
         end zero = rank_0(1, "guess"), one = rank_1(&zero, 0.5, "secret");
         start(&one);
-        answer_as_rank_0(&zero, reflect);
+        answer_as_rank_0(&zero, how);
+        finish(&one); /* further attempts connect, but nothing answers */
         lt_rendezvous_close(&zero.rendezvous);
-        finish(&one);
         assert_int_equal(one.status, LT_E_COMM);
         says(one.why, "cannot reach rank 0");
+        says(one.why, want[how]);
     }
 }
 

@@ -1,6 +1,8 @@
 /* TCP rendezvous: joining, data and aborts. */
 
+#include "base/clock.h"
 #include "dist/nccl/nccl.h"
+#include "dist/rendezvous/internal.h"
 #include "dist/rendezvous/rendezvous.h"
 #include "near.h"
 
@@ -139,6 +141,12 @@ static void a_rank_that_dies_is_named(void **state)
     wait_for_end(1, why, sizeof why);
     assert_non_null(strstr(why, "rank 2: closed the connection"));
     close_all(3);
+    open_all(2);
+    assert_ok(lt_socket_send(players[1].rendezvous->socket[0], LT_SOCKET_DATA, NULL, 0,
+                             lt_clock_seconds() + 20));
+    wait_for_end(0, why, sizeof why);
+    assert_string_equal(why, "comm: rank 1: sends an unexpected message of kind 2");
+    close_all(2);
 }
 
 static void an_orderly_close_is_no_abort(void **state)
@@ -213,6 +221,9 @@ static void a_taken_port_is_named(void **state)
     const lt_rendezvous_config c = players[0].config;
     assert_status(lt_rendezvous_listen(&second, &c, &port), LT_E_COMM);
     assert_non_null(strstr(lt_error_message(), "cannot listen on 127.0.0.1"));
+    const lt_rendezvous_config nowhere = {.size = 2, .address = "127.0.0.1/8", .timeout = 1};
+    assert_fails(lt_rendezvous_listen(&second, &nowhere, &port), LT_E_COMM,
+                 "comm: address 127.0.0.1/8 of rank 0: ");
     close_all(2);
 }
 

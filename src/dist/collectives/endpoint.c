@@ -75,12 +75,6 @@ lt_status lt_linked_open(lt_comm *const *out, lt_link *link)
     return st;
 }
 
-static lt_status reject_open(lt_comm *self)
-{
-    (void)self;
-    return lt_fail(LT_E_UNSUPPORTED, "comm: use lt_linked_open() to open a link");
-}
-
 /* Adds a request to the endpoint's list: those never waited for are freed with it. */
 static void add_request(lt_endpoint *endpoint, lt_collective *c)
 {
@@ -311,7 +305,6 @@ static void abort_group(lt_comm *self)
 const lt_comm_ops lt_comm_linked = {
     .kind = "linked",
     .bytes = sizeof(linked_comm),
-    .open = reject_open,
     .close = close_endpoint,
     .begin = begin_collective,
     .wait = wait_for_request,

@@ -92,20 +92,14 @@ static lt_status allocate_buffers(lt_partial *p)
 
 lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
 {
-    lt_endpoint *endpoint = lt_linked_get_endpoint(config->comm);
     const int size = lt_comm_size(config->comm);
-    if (!endpoint)
-        return lt_fail(
-            LT_E_UNSUPPORTED,
-            "comm %s: a partial mean needs a communicator built on messages (threads, mpi)",
-            config->comm->ops->kind);
     if (config->needed < 1 || config->needed > size)
         return lt_fail(LT_E_ARG, "comm: a partial mean over %d of %d ranks, want 1 to %d",
                        config->needed, size, size);
     lt_partial *p = NULL;
     LT_TRY(LT_ALLOC(&p, 1));
     p->config = *config;
-    p->endpoint = endpoint;
+    p->endpoint = lt_linked_get_endpoint(config->comm);
     p->rank = lt_comm_rank(config->comm);
     p->size = size;
     lt_status st = allocate_buffers(p);

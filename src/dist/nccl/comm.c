@@ -315,16 +315,9 @@ static void abort_group(lt_comm *self)
     pthread_mutex_unlock(&w->mutex);
 }
 
-static lt_status reject_open(lt_comm *self)
-{
-    (void)self;
-    return lt_fail(LT_E_UNSUPPORTED, "comm: use lt_nccl_open_with() to open nccl");
-}
-
 const lt_comm_ops lt_comm_nccl = {
     .kind = "nccl",
     .bytes = sizeof(lt_nccl_comm),
-    .open = reject_open,
     .close = close_comm,
     .begin = begin_collective,
     .wait = wait_for_request,
