@@ -22,6 +22,11 @@ static char *path_of(const char *folder, int number)
                   : lt_format("%s/" LT_STATS_FILE ".bin", folder);
 }
 
+static lt_status io_error(const char *path)
+{
+    return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+}
+
 /* Reads the header's JSON with its padding, which the caller frees; NULL if it is cut off, as a kill leaves it. */
 static lt_status read_header(FILE *file, const char *path, char **json, size_t *bytes)
 {
@@ -29,6 +34,8 @@ static lt_status read_header(FILE *file, const char *path, char **json, size_t *
     uint64_t size = 0;
     const uint64_t most = (uint64_t)1 << 30;
     const size_t got = fread(prefix, 1, PREFIX, file);
+    if (ferror(file))
+        return io_error(path);
     memcpy(&size, prefix + MAGIC, got == PREFIX ? sizeof size : 0);
     if (memcmp(prefix, magic, got < MAGIC ? got : MAGIC) != 0 || size > most)
         return lt_fail(LT_E_FORMAT, "%s: not a file of --optim-stats; move it away", path);
@@ -40,7 +47,7 @@ static lt_status read_header(FILE *file, const char *path, char **json, size_t *
         lt_free(*json);
         *json = NULL;
     }
-    return LT_OK;
+    return ferror(file) ? io_error(path) : LT_OK;
 }
 
 /* --- Truncation --- */
@@ -75,12 +82,15 @@ static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *e
     lt_status st = record_bytes_of(json, bytes, path, &record);
     lt_free(json);
     if (!st && fseek(file, 0, SEEK_END))
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        st = io_error(path);
     const size_t size = (size_t)ftell(file);
     size_t at = PREFIX + bytes;
-    while (!st && at + record <= size && !fseek(file, (long)at, SEEK_SET)
-           && fread(&number, 1, sizeof number, file) == sizeof number && number <= step)
-        at += record;
+    for (; !st && at + record <= size; at += record) {
+        if (fseek(file, (long)at, SEEK_SET) || fread(&number, sizeof number, 1, file) != 1)
+            st = io_error(path);
+        else if (number > step)
+            break;
+    }
     *end = (int64_t)at;
     return st;
 }
@@ -94,7 +104,7 @@ static lt_status rewind_file(const char *path, int64_t step)
     lt_status st = find_end(file, path, step, &end);
     fclose(file);
     if (!st && (end && step ? truncate(path, (off_t)end) : unlink(path)))
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        st = io_error(path);
     return st;
 }
 
@@ -148,7 +158,7 @@ static lt_status move_aside(const char *folder, const char *path)
             return LT_E_NOMEM;
         done = access(to, F_OK) != 0;
         if (done && rename(path, to))
-            st = lt_fail(LT_E_IO, "%s: %s", to, strerror(errno));
+            st = io_error(to);
         lt_free(to);
     }
     return st;
@@ -167,7 +177,7 @@ lt_status lt_stats_file_open(FILE **out, const char *folder, const char *json)
     if (!st)
         st = lt_shared_open_stream(out, path, 'a');
     if (!st && !same && !write_header(*out, json)) {
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        st = io_error(path);
         fclose(*out);
         *out = NULL;
     }

@@ -195,8 +195,6 @@ static lt_status put_model(lt_onnx *g, const lt_onnx_model *m)
 lt_status lt_onnx_save(const lt_onnx_model *model, const char *path)
 {
     lt_onnx graph = {0};
-    if (!model->family->onnx)
-        return lt_fail(LT_E_UNSUPPORTED, "%s models have no ONNX graph", model->family->name);
     lt_status st = put_model(&graph, model);
     if (!st)
         st = lt_protobuf_save(&graph.out, path);

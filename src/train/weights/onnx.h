@@ -16,7 +16,7 @@ typedef struct lt_onnx_model {
 } lt_onnx_model;
 
 /* Writes the file: input "images" [N,C,size,size] f32, normalized; output "logits" [N,classes]; N is free. Errors:
- * LT_E_IO, LT_E_NOMEM, LT_E_UNSUPPORTED (2 GiB or more; a family without .onnx). */
+ * LT_E_IO, LT_E_NOMEM, LT_E_UNSUPPORTED (2 GiB or more). The family has .onnx. */
 LT_MUST_CHECK lt_status lt_onnx_save(const lt_onnx_model *model, const char *path);
 
 #endif
