@@ -232,13 +232,14 @@ static void windows_and_pixels_agree(void **state)
     for (int round = 0; round < 500; round++) {
         const int kernel = 1 + (int)lt_rng_below(&rng, 5), stride = 1 + (int)lt_rng_below(&rng, 4);
         const int pad = (int)lt_rng_below(&rng, (uint32_t)kernel / 2 + 1);
-        const int64_t size = kernel + lt_rng_below(&rng, 12);
-        const int64_t windows = (size + 2 * pad - kernel) / stride + 1;
-        for (int64_t h = 0; h < size; h++) {
-            const lt_range mine = lt_windows_with_pixel(h, kernel, stride, pad, windows);
-            for (int64_t p = 0; p < windows; p++) {
+        const lt_divisor by_stride = lt_make_divisor((uint32_t)stride);
+        const int size = kernel + (int)lt_rng_below(&rng, 12);
+        const int windows = (size + 2 * pad - kernel) / stride + 1;
+        for (int h = 0; h < size; h++) {
+            const lt_range mine = lt_windows_with_pixel(h, kernel, by_stride, pad, windows);
+            for (int p = 0; p < windows; p++) {
                 const lt_range taps = lt_window_taps(p, kernel, stride, pad, size);
-                const int64_t tap = h + pad - p * stride;
+                const int tap = h + pad - p * stride;
                 const bool there = tap >= taps.first && tap < taps.end;
                 assert_int_equal(there, tap >= 0 && tap < kernel);
                 assert_int_equal(there, p >= mine.first && p < mine.end);
@@ -247,23 +248,44 @@ static void windows_and_pixels_agree(void **state)
     }
 }
 
-/* Vectors of an image's channels, of few images and of more than 2^32 vectors. */
+/* All divisors below 2^31 that are next to a power of two, at quotients' borders. */
+static void divisors_divide(void **state)
+{
+    (void)state;
+    for (int power = 0; power < 31; power++)
+        for (int near = -1; near <= 1; near++) {
+            const uint32_t by = (UINT32_C(1) << power) + (uint32_t)near;
+            if (by == 0)
+                continue;
+            const lt_divisor d = lt_make_divisor(by);
+            for (uint32_t multiple = INT32_MAX / by; multiple > 0; multiple /= 3) {
+                const uint32_t a = multiple * by;
+                assert_int_equal(lt_divide(a, d), multiple);
+                assert_int_equal(lt_divide(a - 1, d), multiple - 1);
+            }
+            assert_int_equal(lt_divide(INT32_MAX, d), INT32_MAX / by);
+        }
+}
+
+/* Vectors of an image's channels: few, more than 2^32, and more than 2^32 pixels. */
 static void vectors_of_pixels_are_in_order(void **state)
 {
     enum { HEIGHT = 112, WIDTH = 113, VECTORS = 512, ROUNDS = 1000 };
     (void)state;
     lt_rng rng = {.key = 21};
-    for (int64_t images = 2; images <= 1024; images *= 512) {
-        const int64_t count = images * HEIGHT * WIDTH * VECTORS;
+    for (int64_t images = 2; images <= 1 << 19; images *= 512) {
+        const lt_grid grid = lt_make_grid(images, HEIGHT, WIDTH);
+        const int64_t rows = images * HEIGHT * WIDTH, count = rows * VECTORS;
         assert_true(images == 2 ? count < INT32_MAX : count > UINT32_MAX);
+        assert_true(images == 1 << 19 ? rows > UINT32_MAX : rows < INT32_MAX);
         for (int round = 0; round < ROUNDS; round++) {
             const int64_t i = round ? (int64_t)(lt_rng_uniform(&rng) * (double)count) : count - 1;
-            const lt_pixel p = lt_find_pixel(i, images, HEIGHT, WIDTH, VECTORS);
+            const lt_pixel p = lt_find_pixel(&grid, i, VECTORS);
             assert_int_equal(((p.image * HEIGHT + p.h) * WIDTH + p.w) * VECTORS + p.channel, i);
             assert_true(p.h >= 0 && p.h < HEIGHT && p.w >= 0 && p.w < WIDTH);
             assert_true(p.channel >= 0 && p.channel < VECTORS);
         }
-        assert_int_equal(lt_find_pixel(count, images, HEIGHT, WIDTH, VECTORS).image, images);
+        assert_int_equal(lt_find_pixel(&grid, count, VECTORS).image, images);
     }
 }
 
@@ -437,6 +459,7 @@ int main(void)
         cmocka_unit_test(places_go_beyond_32_bits),
         cmocka_unit_test(huge_batches_are_cut),
         cmocka_unit_test(windows_and_pixels_agree),
+        cmocka_unit_test(divisors_divide),
         cmocka_unit_test(vectors_of_pixels_are_in_order),
         cmocka_unit_test(moments_merge_as_one),
         cmocka_unit_test(sums_that_cancel_are_known),

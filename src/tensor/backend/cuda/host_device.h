@@ -21,6 +21,28 @@ LT_HD int64_t lt_quotient(int64_t a, int64_t b, bool is_short)
     return is_short ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
 }
 
+/* Division by a number that a launch knows, without an instruction that divides: Granlund & Montgomery, "Division by
+ * invariant integers using multiplication", PLDI 1994, figure 4.1. */
+typedef struct lt_divisor {
+    uint32_t factor;
+    int shift;
+} lt_divisor;
+
+LT_HD lt_divisor lt_make_divisor(uint32_t by)
+{
+    lt_divisor d;
+    for (d.shift = 0; d.shift < 31 && (uint32_t)1 << d.shift < by;)
+        d.shift++;
+    d.factor = (uint32_t)(((((uint64_t)1 << d.shift) - by) << 32) / by + 1);
+    return d;
+}
+
+/* Returns a / by for a, by < 2^31. */
+LT_HD uint32_t lt_divide(uint32_t a, lt_divisor by)
+{
+    return ((uint32_t)((uint64_t)a * by.factor >> 32) + a) >> by.shift;
+}
+
 /* Returns the index of the list's item that a block works on: the last one whose first block is not after it. first:
  * that of item 0; items are `bytes` apart. */
 LT_HD int64_t lt_find_item_of_block(const int64_t *first, size_t bytes, int64_t count,

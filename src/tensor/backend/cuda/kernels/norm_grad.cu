@@ -105,7 +105,7 @@ bool gradient_can_use_vectors(const lt_batchnorm_grad *in)
 
 /* The gradient of relu(batchnorm(x)), gathered from that of the max-pooling after it and never written. */
 template <class T> struct pool_gradient {
-    enum { NORMS = 1, AFFINE = true, TOGETHER = rows_together<T>() };
+    enum { NORMS = 1, AFFINE = true, TOGETHER = 2 };
     outputs_gradient<T> dy;
     tensor4<const T> x;
     const float *coef;
@@ -129,14 +129,57 @@ template <class T> struct pool_gradient {
     __device__ void read(const pieces<WIDTH> &p, const float (&scale)[WIDTH],
                          const float (&shift)[WIDTH], float (&g)[WIDTH], float (&v)[1][WIDTH]) const
     {
-        const bool is_short = x.rows.count < INT32_MAX;
-        const int64_t line = lt_quotient(p.row, x.rows.width, is_short);
-        const int64_t image = lt_quotient(line, x.rows.height, is_short);
+        lt_pixel at = lt_find_row(&dy.s.x, p.row);
+        at.channel = p.channel;
         p.x.read(v[0]);
-        dy.gather(image, line - image * x.rows.height, p.row - line * x.rows.width, p.channel, g);
+        dy.gather(at, g);
 #pragma unroll
         for (int k = 0; k < WIDTH; k++)
             g[k] = lt_norm_affine(v[0][k], scale[k], shift[k]) > 0 ? g[k] : 0;
+    }
+};
+
+/* The same for the sums, without a gather: its rows are windows, x is their maxima. */
+template <class T> struct pool_window_gradient {
+    enum { NORMS = 1, AFFINE = true, TOGETHER = 2 };
+    pool_gradient<T> in;
+    int64_t channels;
+
+    __device__ const float *coef_of(int) const
+    {
+        return in.coef;
+    }
+    template <int WIDTH> struct pieces {
+        typename outputs_gradient<T>::template pieces<WIDTH> dy;
+        T x[WIDTH];
+    };
+    template <int WIDTH> __device__ void fetch(int64_t row, int64_t channel, pieces<WIDTH> *p) const
+    {
+        const pool_shape &s = in.dy.s;
+        const lt_pixel at = lt_find_row(&s.y, row);
+        const int top = at.h * s.config.stride_h - s.config.pad_h;
+        const int left = at.w * s.config.stride_w - s.config.pad_w;
+        const int64_t corner = (at.image * s.x.height + top) * s.x.width + left;
+        const int step = s.x.width - s.config.kernel_w;
+        in.dy.fetch(row, channel, row * channels + channel, &p->dy);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) {
+            const unsigned tap = p->dy.index.tap(k);
+            const int64_t pixel = corner + tap + (int64_t)lt_divide(tap, s.kernel_w) * step;
+            p->x[k] = WIDTH == 1 ? *in.x.template at<1>(pixel, channel)
+                                 : in.x.data[pixel * channels + channel + k];
+        }
+    }
+    template <int WIDTH>
+    __device__ void read(const pieces<WIDTH> &p, const float (&scale)[WIDTH],
+                         const float (&shift)[WIDTH], float (&g)[WIDTH], float (&v)[1][WIDTH]) const
+    {
+        p.dy.read(g);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) {
+            v[0][k] = to_float(p.x[k]);
+            g[k] = lt_norm_affine(v[0][k], scale[k], shift[k]) > 0 ? g[k] : 0;
+        }
     }
 };
 
@@ -190,11 +233,12 @@ both_gradient<T> make_both_gradient(const lt_batchnorm_grad *in,
 /* partial: [chunk][channel]. masked: receives the masked gradient, if it has data. */
 template <class In, class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
-    chunk_grad_sums(In in, tensor4<T> masked, lt_row_cut cut, grad_sums<In::NORMS> *partial)
+    chunk_grad_sums(In in, tensor4<T> masked, int64_t rows, lt_row_cut cut,
+                    grad_sums<In::NORMS> *partial)
 {
     constexpr int norms = In::NORMS, together = In::TOGETHER;
     const int64_t channels = in.channels;
-    const place_in_cut p = find_place_in_cut<WIDTH>(cut, in.x.rows.count);
+    const place_in_cut p = find_place_in_cut<WIDTH>(cut, rows);
     float sum[WIDTH] = {}, product[norms][WIDTH] = {}, mean[norms][WIDTH];
     float scale[WIDTH] = {}, shift[WIDTH] = {};
     const bool there = p.channel < channels;
@@ -262,12 +306,11 @@ __global__ void merge_grad_chunks(const grad_sums<NORMS> *partial, int64_t chunk
 }
 
 template <class T, class In>
-lt_status run_grad_sums(lt_cuda *c, const In &in, bool vectors, const tensor4<T> &masked,
-                        const sum_outputs<In::NORMS> &out)
+lt_status run_grad_sums(lt_cuda *c, const In &in, int64_t rows, bool vectors,
+                        const tensor4<T> &masked, const sum_outputs<In::NORMS> &out)
 {
     typedef grad_sums<In::NORMS> sums;
-    const lt_row_cut cut =
-        lt_partition_rows(in.x.rows.count, in.channels, vectors ? LT_VECTOR_WIDTH : 1);
+    const lt_row_cut cut = lt_partition_rows(rows, in.channels, vectors ? LT_VECTOR_WIDTH : 1);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * in.channels) * sizeof(sums),
@@ -275,10 +318,10 @@ lt_status run_grad_sums(lt_cuda *c, const In &in, bool vectors, const tensor4<T>
     sums *partial = (sums *)memory;
     if (vectors)
         chunk_grad_sums<In, T, LT_VECTOR_WIDTH>
-            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, cut, partial);
+            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, rows, cut, partial);
     else
         chunk_grad_sums<In, T, 1>
-            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, cut, partial);
+            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, rows, cut, partial);
     merge_grad_chunks<In::NORMS><<<blocks_for_merge(in.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, in.channels, out);
     return LT_OK;
@@ -435,7 +478,8 @@ lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_
     const sum_outputs<1> out = {{(const float *)in->coef->data}, {(float *)sums->data}};
     const bool vectors = gradient_can_use_vectors(in) && can_use_vectors(g);
     WITH_TYPE(c, in->x->dtype,
-              LT_TRY(run_grad_sums(c, make_norm_gradient<T>(in), vectors, make_tensor4<T>(g), out)))
+              LT_TRY(run_grad_sums(c, make_norm_gradient<T>(in), make_rows(in->x).count, vectors,
+                                   make_tensor4<T>(g), out)))
     return lt_cuda_end(c);
 }
 
@@ -469,8 +513,9 @@ bool fused_norm_can_use_vectors(const lt_batchnorm_fused_grad *norm)
            && is_aligned(norm->sums->data);
 }
 
-template <class T, class In>
-lt_status run_fused_grad(lt_cuda *c, const In &in, bool vectors,
+/* summed: the source of the sums; rows: its rows. */
+template <class T, class Summed, class In>
+lt_status run_fused_grad(lt_cuda *c, const Summed &summed, int64_t rows, const In &in, bool vectors,
                          const lt_batchnorm_fused_grad *norm)
 {
     sum_outputs<In::NORMS> out;
@@ -481,21 +526,9 @@ lt_status run_fused_grad(lt_cuda *c, const In &in, bool vectors,
         to.dx[i] = make_tensor4<T>(norm[i].dx);
         to.affine[i] = make_affine_outputs(out.sums[i], norm[i].affine);
     }
-    LT_TRY(run_grad_sums(c, in, vectors, tensor4<T>(), out));
+    LT_TRY(run_grad_sums(c, summed, rows, vectors, tensor4<T>(), out));
     run_grad_x(c, in, vectors, norm->count, to);
     return LT_OK;
-}
-
-template <class T>
-pool_gradient<T> make_pool_gradient(const outputs_gradient<T> &dy,
-                                    const lt_batchnorm_fused_grad *norm)
-{
-    pool_gradient<T> in;
-    in.dy = dy;
-    in.x = make_tensor4<const T>(norm->x);
-    in.coef = (const float *)norm->coef->data;
-    in.channels = norm->x->shape.dim[1];
-    return in;
 }
 
 lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
@@ -503,6 +536,7 @@ lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const l
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = norm->x->dtype;
+    const float *coef = (const float *)norm->coef->data;
     const pool_shape s = make_pool_shape(config, norm->x, &dy[0]);
     const bool vectors = pool_grad_can_use_vectors(dy, index) && fused_norm_can_use_vectors(norm);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_norm_grad"));
@@ -510,9 +544,10 @@ lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const l
     for (int i = 0; i < 2; i++)
         LT_TRY(check_dtype(c, &dy[i], dtype));
     WITH_TYPE(c, dtype,
-              const pool_gradient<T> in =
-                  make_pool_gradient(make_outputs_gradient<T>(s, dy, index), norm);
-              LT_TRY(run_fused_grad<T>(c, in, vectors, norm)))
+              const pool_gradient<T> in = {make_outputs_gradient<T>(s, dy, index),
+                                           make_tensor4<const T>(norm->x), coef, s.channels};
+              const pool_window_gradient<T> windows = {in, s.channels};
+              LT_TRY(run_fused_grad<T>(c, windows, in.dy.dy.rows.count, in, vectors, norm)))
     return lt_cuda_end(c);
 }
 
@@ -528,8 +563,8 @@ lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in,
         LT_TRY(check_dtype(c, &in->dy[i], dtype));
         LT_TRY(check_fused_norm(c, &norm[i], dtype));
     }
-    WITH_TYPE(c, dtype,
-              LT_TRY(run_fused_grad<T>(c, make_both_gradient<T>(in, &norm[1]), vectors, norm)))
+    WITH_TYPE(c, dtype, const both_gradient<T> both = make_both_gradient<T>(in, &norm[1]);
+              LT_TRY(run_fused_grad<T>(c, both, both.x.rows.count, both, vectors, norm)))
     return lt_cuda_end(c);
 }
 

@@ -7,14 +7,12 @@ namespace
 {
 
 template <int WIDTH>
-__device__ bool find_thread_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
-                                  lt_pixel *p)
+__device__ bool find_thread_pixel(const lt_grid &grid, int64_t channels, lt_pixel *p)
 {
-    const int64_t vectors = WIDTH == 1 ? channels : channels / WIDTH;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    *p = lt_find_pixel(i, images, height, width, vectors);
+    *p = lt_find_pixel(&grid, i, channels / WIDTH);
     p->channel *= WIDTH;
-    return p->image < images;
+    return p->image < grid.images;
 }
 
 __device__ void store_tap_indices(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
@@ -49,19 +47,18 @@ __device__ void apply_norm_relu(const float (&scale)[WIDTH], const float (&shift
 
 /* NORM: pools relu(batchnorm(x)), with coefficients coef. */
 template <class T, int WIDTH, bool NORM>
-__device__ void max_pool_window(const pool_shape &s, int64_t images, const tensor4<const T> &x,
-                                const float *coef, const tensor4<T> &y,
-                                const tensor4<uint8_t> &index)
+__device__ void max_pool_window(const pool_shape &s, const tensor4<const T> &x, const float *coef,
+                                const tensor4<T> &y, const tensor4<uint8_t> &index)
 {
     lt_pixel at;
     float scale[WIDTH], shift[WIDTH];
-    if (!find_thread_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(s.y, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
-    const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
-    const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
+    const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.x.height);
+    const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.x.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
-    const int64_t corner = (at.image * s.height + top) * s.width + left;
+    const int64_t corner = (at.image * s.x.height + top) * s.x.width + left;
     if (NORM) {
         load_channels(coef + 2 * s.channels, at.channel, scale);
         load_channels(coef + 3 * s.channels, at.channel, shift);
@@ -69,10 +66,10 @@ __device__ void max_pool_window(const pool_shape &s, int64_t images, const tenso
     float best[WIDTH] = {};
     int place[WIDTH] = {};
     bool first = true;
-    for (int i = (int)r.first; i < (int)r.end; i++)
-        for (int j = (int)q.first; j < (int)q.end; j++) {
+    for (int i = r.first; i < r.end; i++)
+        for (int j = q.first; j < q.end; j++) {
             float v[WIDTH];
-            x.load(corner + (int64_t)i * s.width + j, at.channel, v);
+            x.load(corner + (int64_t)i * s.x.width + j, at.channel, v);
             if (NORM)
                 apply_norm_relu<T>(scale, shift, v);
 #pragma unroll
@@ -83,53 +80,52 @@ __device__ void max_pool_window(const pool_shape &s, int64_t images, const tenso
                 }
             first = false;
         }
-    const int64_t row = (at.image * s.outputs_h + at.h) * s.outputs_w + at.w;
+    const int64_t row = (at.image * s.y.height + at.h) * s.y.width + at.w;
     y.store(row, at.channel, best);
     if (index.data)
         store_tap_indices(index, row, at.channel, place);
 }
 
 template <class T, int WIDTH>
-__global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y,
-                           tensor4<uint8_t> index)
+__global__ void max_kernel(pool_shape s, tensor4<const T> x, tensor4<T> y, tensor4<uint8_t> index)
 {
-    max_pool_window<T, WIDTH, false>(s, images, x, NULL, y, index);
+    max_pool_window<T, WIDTH, false>(s, x, NULL, y, index);
 }
 
 template <class T, int WIDTH>
-__global__ void max_norm_kernel(pool_shape s, int64_t images, tensor4<const T> x, const float *coef,
-                                tensor4<T> y, tensor4<uint8_t> index)
+__global__ void max_norm_kernel(pool_shape s, tensor4<const T> x, const float *coef, tensor4<T> y,
+                                tensor4<uint8_t> index)
 {
-    max_pool_window<T, WIDTH, true>(s, images, x, coef, y, index);
+    max_pool_window<T, WIDTH, true>(s, x, coef, y, index);
 }
 
 template <class T, int WIDTH>
-__global__ void max_grad_kernel(pool_shape s, int64_t images, outputs_gradient<T> dy, tensor4<T> dx)
+__global__ void max_grad_kernel(pool_shape s, outputs_gradient<T> dy, tensor4<T> dx)
 {
     lt_pixel at;
-    if (!find_thread_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(s.x, s.channels, &at))
         return;
     float sum[WIDTH];
-    dy.gather(at.image, at.h, at.w, at.channel, sum);
-    dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
+    dy.gather(at, sum);
+    dx.store((at.image * s.x.height + at.h) * s.x.width + at.w, at.channel, sum);
 }
 
 template <class T, int WIDTH>
-__global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y)
+__global__ void average_kernel(pool_shape s, tensor4<const T> x, tensor4<T> y)
 {
     lt_pixel at;
-    if (!find_thread_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(s.y, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
-    const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
-    const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
+    const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.x.height);
+    const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.x.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
-    const int64_t corner = (at.image * s.height + top) * s.width + left;
+    const int64_t corner = (at.image * s.x.height + top) * s.x.width + left;
     float sum[WIDTH] = {};
-    for (int i = (int)r.first; i < (int)r.end; i++)
-        for (int j = (int)q.first; j < (int)q.end; j++) {
+    for (int i = r.first; i < r.end; i++)
+        for (int j = q.first; j < q.end; j++) {
             float v[WIDTH];
-            x.load(corner + (int64_t)i * s.width + j, at.channel, v);
+            x.load(corner + (int64_t)i * s.x.width + j, at.channel, v);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
                 sum[k] += v[k];
@@ -137,30 +133,29 @@ __global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x,
 #pragma unroll
     for (int k = 0; k < WIDTH; k++)
         sum[k] /= (float)(c.kernel_h * c.kernel_w);
-    y.store((at.image * s.outputs_h + at.h) * s.outputs_w + at.w, at.channel, sum);
+    y.store((at.image * s.y.height + at.h) * s.y.width + at.w, at.channel, sum);
 }
 
 template <class T, int WIDTH>
-__global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
-                                    tensor4<T> dx)
+__global__ void average_grad_kernel(pool_shape s, tensor4<const T> dy, tensor4<T> dx)
 {
     lt_pixel at;
-    if (!find_thread_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(s.x, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
-    const lt_range p = lt_windows_with_pixel(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
-    const lt_range q = lt_windows_with_pixel(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
+    const lt_range p = lt_windows_with_pixel(at.h, c.kernel_h, s.stride_h, c.pad_h, s.y.height);
+    const lt_range q = lt_windows_with_pixel(at.w, c.kernel_w, s.stride_w, c.pad_w, s.y.width);
     const float area = (float)(c.kernel_h * c.kernel_w);
     float sum[WIDTH] = {};
-    for (int i = (int)p.first; i < (int)p.end; i++)
-        for (int j = (int)q.first; j < (int)q.end; j++) {
+    for (int i = p.first; i < p.end; i++)
+        for (int j = q.first; j < q.end; j++) {
             float g[WIDTH];
-            dy.load((at.image * s.outputs_h + i) * s.outputs_w + j, at.channel, g);
+            dy.load((at.image * s.y.height + i) * s.y.width + j, at.channel, g);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
                 sum[k] += g[k] / area;
         }
-    dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
+    dx.store((at.image * s.x.height + at.h) * s.x.width + at.w, at.channel, sum);
 }
 
 unsigned blocks_for_view(const lt_view *target, int vector)
@@ -169,15 +164,15 @@ unsigned blocks_for_view(const lt_view *target, int vector)
 }
 
 /* Launches the kernel for vectors or single channels; variadic: the kernel's arguments. */
-#define LAUNCH(kernel, vectors, target, ...)                                                \
-    do {                                                                                    \
-        if (vectors)                                                                        \
-            kernel<T, LT_VECTOR_WIDTH>                                                      \
-                <<<blocks_for_view(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>( \
-                    s, (target)->shape.dim[0], __VA_ARGS__);                                \
-        else                                                                                \
-            kernel<T, 1><<<blocks_for_view(target, 1), THREADS, 0, main_stream(c)>>>(       \
-                s, (target)->shape.dim[0], __VA_ARGS__);                                    \
+#define LAUNCH(kernel, vectors, target, ...)                                                  \
+    do {                                                                                      \
+        if (vectors)                                                                          \
+            kernel<T, LT_VECTOR_WIDTH>                                                        \
+                <<<blocks_for_view(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>(   \
+                    s, __VA_ARGS__);                                                          \
+        else                                                                                  \
+            kernel<T, 1>                                                                      \
+                <<<blocks_for_view(target, 1), THREADS, 0, main_stream(c)>>>(s, __VA_ARGS__); \
     } while (0)
 
 lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
