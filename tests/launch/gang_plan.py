@@ -53,7 +53,7 @@ def a_gang_runs_as_its_plan_says_and_the_next_plan_reads_the_run(cwd):
     if "config files need libyaml" in said:
         raise Skip("no libyaml: the second plan cannot read the run")
     first, second = [line for line in said.splitlines() if "trainer: plan: " in line]
-    assert "plan: 1 of at most 4 ranks, sgd, flat: 43 ms a step (model)" in first and "not enough measurements" in first and "; next: 1 ranks, " in first, first
+    assert "plan: 1 of at most 4 ranks, sgd, flat: 43 ms a step (model)" in first and " s an epoch (not enough measurements" in first and "; next: 1 ranks, " in first, first
     assert "plan: 1 of at most 4 ranks, sgd, flat: " in second and "ms a step (measured)" in second, second
     assert "launch| trainer: run 2 of 2, on 1 ranks" in said, said
     for run in ("runs-1", "runs-2"):

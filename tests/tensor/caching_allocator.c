@@ -124,6 +124,21 @@ static lt_allocator *open_little(lt_backend *table)
     return allocator;
 }
 
+static void a_reserve_that_does_not_fit_is_replaced_by_steps(void **state)
+{
+    lt_backend table;
+    lt_chunk *a;
+    (void)state;
+    lt_allocator_free(&(lt_allocator *){open_little(&table)});
+    table.reserve = (size_t)2 << 30;
+    lt_allocator *allocator = NULL;
+    assert_ok(lt_allocator_new(&allocator, &table, NULL));
+    assert_ok(lt_allocator_alloc(allocator, 1, &a));
+    assert_int_equal(lt_allocator_memory(allocator).reserved, (size_t)16 << 20);
+    lt_chunk_free(allocator, a);
+    lt_allocator_free(&allocator);
+}
+
 static void free_segments_are_released_for_a_large_one(void **state)
 {
     lt_backend table;
@@ -169,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_never_overlap),
         cmocka_unit_test(a_failed_allocation_changes_nothing),
+        cmocka_unit_test(a_reserve_that_does_not_fit_is_replaced_by_steps),
         cmocka_unit_test(free_segments_are_released_for_a_large_one),
         cmocka_unit_test(segments_of_scopes_are_not_released),
     };
