@@ -1,11 +1,12 @@
-/* A training step, with an average of the weights, in which one call of a kernel or for memory fails: the step fails,
- * nothing leaks, and the next step works. */
+/* A training step, with an average of the weights, and the opening of a communicator, in which one call of a kernel or
+ * for memory fails: it fails, nothing leaks, and the next attempt works. */
 
 #include "lather/train_step.h"
 
 #include "faults.h"
 
 #include "lather/averaging.h"
+#include "lather/comm.h"
 #include "lather/init.h"
 #include "lather/layers.h"
 #include "lather/ops.h"
@@ -150,10 +151,42 @@ static void a_step_that_fails_says_so(void **state)
     (void)faults_each(&c);
 }
 
+static void open_device(void *device)
+{
+    assert_ok(lt_device_open(device, "cpu", NULL));
+}
+
+static lt_status open_comm(void *device)
+{
+    lt_comm *comm = NULL;
+    LT_TRY(lt_comm_open(&comm, "self", *(lt_device **)device));
+    lt_comm_close(&comm);
+    return LT_OK;
+}
+
+static void close_device(void *device)
+{
+    lt_device_close(device);
+}
+
+static void a_communicator_that_is_not_opened_says_so(void **state)
+{
+    lt_device *device = NULL;
+    (void)state;
+    (void)faults_each(&(fault_case){.name = "a communicator",
+                                    .kinds = FAULT_MEMORY,
+                                    .open = open_device,
+                                    .act = open_comm,
+                                    .close = close_device,
+                                    .context = &device,
+                                    .least = 1});
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows)];
+    struct CMUnitTest tests[COUNT_OF(rows) + 1] = {
+        cmocka_unit_test(a_communicator_that_is_not_opened_says_so)};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[i] = row_test(rows[i].name, a_step_that_fails_says_so, &rows[i]);
-    return faults_run("faults in a training step", tests, COUNT_OF(rows), NULL, NULL);
+        tests[i + 1] = row_test(rows[i].name, a_step_that_fails_says_so, &rows[i]);
+    return faults_run("faults in a training step", tests, COUNT_OF(tests), NULL, NULL);
 }
