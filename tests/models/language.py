@@ -204,6 +204,12 @@ def batch_norm_flags_are_rejected(cwd):
     fails(*flags, "--dist-bn", "reduce", cwd=cwd, code=USAGE, says=f"--dist-bn: the model, {model}, has no batch norm")
 
 
+def no_layer_is_reset(cwd):
+    made(cwd)
+    fails("--data", "text.txt", *QUIET, "--max-steps", "1", "--weights", WEIGHTS, "--reset-head", cwd=cwd,
+          says=f"--reset-head: {'gpt' if IS_GPT else 'bigram'} models have no last layer of that kind")
+
+
 def a_target_ends_the_run(cwd):
     target = "2" if IS_GPT else "30"
     made(cwd, "--epochs", "12", "--max-steps", "0", "--target-perplexity", target)
@@ -469,7 +475,7 @@ COMMON = [evaluation_equals_that_of_training, the_perplexity_decreases, throughp
         a_resumed_run_is_bitwise_identical, the_number_of_threads_changes_no_bit, micro_batches_equal_one_batch, two_ranks_equal_one,
         weights_contain_their_vocabulary, evaluation_uses_the_tokenizer_of_the_weights, a_different_vocabulary_is_rejected,
         a_resume_with_a_different_vocabulary_is_rejected, weights_without_a_tokenizer_need_one_that_fits, a_model_may_have_more_ids_than_the_tokenizer, a_sequence_longer_than_the_positions_is_rejected,
-        invalid_metadata_is_rejected, the_sequence_length_comes_from_the_weights, batch_norm_flags_are_rejected,
+        invalid_metadata_is_rejected, the_sequence_length_comes_from_the_weights, batch_norm_flags_are_rejected, no_layer_is_reset,
         a_target_ends_the_run, the_best_checkpoint_has_the_lowest_perplexity, reports_are_in_tokens,
         the_help_mentions_no_images, too_little_text_is_reported]
 BIGRAM = [every_token_counts_once_in_an_evaluation, a_program_adds_a_command]

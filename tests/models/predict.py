@@ -79,6 +79,12 @@ def folders_lists_and_standard_input_are_accepted(cwd):
     predict(*weights, "--files-from", "-", cwd=cwd, stdin=b"\n", code=ERROR)
     assert b"-: line 3 contains a NUL" in predict(*weights, "--files-from", "-", cwd=cwd, stdin=b"\n\na\0b\n", code=ERROR).stderr
     assert b"predict: : " in predict(*weights, "", cwd=cwd, code=ERROR).stderr
+    assert b"predict: .: Is a directory" in predict(*weights, "--files-from", ".", cwd=cwd, code=ERROR).stderr
+    assert b"predict: -: more than 268435456 bytes" in predict(*weights, "-", cwd=cwd, stdin=bytes(2 ** 28 + 1), code=ERROR).stderr
+    at = os.open(cwd, os.O_RDONLY)
+    p = subprocess.run([PROGRAM, "predict", *weights, "-"], cwd=cwd, capture_output=True, timeout=TIMEOUT, stdin=at)
+    os.close(at)
+    assert p.returncode == ERROR and b"predict: -: Is a directory" in p.stderr, p.stderr
 
 
 def json_and_csv_are_valid(cwd):

@@ -572,6 +572,13 @@ def invalid_command_lines_are_rejected(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4"]
     rejects(cwd, *flags, "--batch-size", "25", says="2 ranks", ranks=2)
     rejects(cwd, *flags, "--comm-model", "5", says="--comm-model", ranks=2)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    run(1, *flags, "--output", "saved", cwd=cwd)
+    for args, says in ((["--device", "cuda"], "rank 1 of 2 on this machine: device cuda"),
+                       (["--eval", "--weights", "saved", "--save-logits", "l"], "--save-logits: needs a single rank, got 2")):
+        err = run(2, *flags, *args, cwd=cwd, code=ERROR)[1]
+        assert says in err, err
+    del os.environ["CUDA_VISIBLE_DEVICES"]
     for args, says in ((["--balance", "polynomial"], "'polynomial': expected cost, memory, bytes, or polynomial:C0,C1,"),
                        (["--balance", "polynomial:1:2:3"], "'polynomial:1:2:3': expected"), (["--balance-min-cost", "1"], "use --balance polynomial:C0,C1,..:LEAST"),
                        (["--balance", "polynomial:1,-2"], "'polynomial:1,-2': expected")):

@@ -153,6 +153,7 @@ def indivisible_sizes_are_named(cwd):
     heads = ["--heads", "8", "--width", "32"]
     for ranks, args, says in ((3, ["--tensor-parallel", "3", *heads], ("--tensor-parallel 3: ", "8 heads", "use 6 or 9")),
                               (4, ["--tensor-parallel", "2x2", "--batch-size", "3"], ("--tensor-parallel 2x2: ", "a batch of 3", "use 2")),
+                              (2, ["--tensor-parallel", "2", "--mup", "8"], ("--mup cannot be combined with --tensor-parallel",)),
                               (3, ["--tensor-parallel", "2"], ("3 ranks are not a multiple of the 2",))):
         _, err = run(ranks, *flags, *args, cwd=cwd, code=USAGE)
         assert all(word in err for word in says), err
