@@ -4,6 +4,7 @@
 #include "optim/shampoo/optimizer.h"
 #include "state_problem.h"
 #include "temp_folder.h"
+#include "tensor/tensor.h"
 
 #include "lather/checkpoint.h"
 #include "lather/log.h"
@@ -370,6 +371,37 @@ static void test_frequency(void **state)
 
 /* --- Rejected settings --- */
 
+/* On a device whose memory the host cannot read. */
+static void refuse_far_state(fixture *f)
+{
+    lt_optim *none = NULL;
+    lt_tensor *factor = NULL;
+    bool converted;
+    lt_shampoo_config c = shampoo(LT_STATE_INT8);
+    const lt_backend *host = f->device->backend;
+    lt_backend far = *host;
+    far.host_memory = false;
+    f->device->backend = &far;
+    c.factor_frequency = 5;
+    assert_fails(lt_optim_shampoo(&none, &f->list, &c), LT_E_UNSUPPORTED,
+                 "shampoo: factor_frequency 5 must be 1 on backend ref");
+    c.factor_frequency = 1;
+    assert_fails(lt_optim_shampoo(&none, &f->list, &c), LT_E_UNSUPPORTED,
+                 "shampoo: factor_dtype: backend ref supports f32 state only");
+    c = shampoo(LT_STATE_F32);
+    c.factor_frequency = 1;
+    c.trace_scaling = 1;
+    c.diagonal = (lt_name_regex){".", true};
+    assert_fails(lt_optim_shampoo(&none, &f->list, &c), LT_E_UNSUPPORTED,
+                 "need the CPU: backend ref has no kernel for them");
+    assert_ok(lt_tensor_new(&factor, f->device, LT_F32, LT_SHAPE(2, 2)));
+    assert_ok(lt_tensor_fill(factor, -1)); /* as of a Cholesky factor */
+    assert_fails(lt_quantized_expand_cholesky(factor, &converted), LT_E_UNSUPPORTED,
+                 "which backend ref cannot convert: load and save it once on cpu");
+    lt_tensor_free(&factor);
+    f->device->backend = host;
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -405,6 +437,7 @@ static void test_refused(void **state)
     assert_fails(lt_optim_set_state_dtype(f.optim, LT_STATE_INT8), LT_E_UNSUPPORTED, "f64");
     c = shampoo(LT_STATE_INT8);
     assert_fails(lt_optim_shampoo(&none, &f.list, &c), LT_E_UNSUPPORTED, "factor_dtype");
+    refuse_far_state(&f);
     fixture_close(&f);
 }
 

@@ -1,6 +1,7 @@
 /* Operations reject inputs that do not fit, with a status and a message with the numbers. */
 
 #include "near.h"
+#include "tensor/tensor.h"
 
 #include "lather/detail/sharded.h"
 #include "lather/ext/broadcast.h"
@@ -215,6 +216,18 @@ static lt_process_group alone = {.rank = 0, .size = 1}, pair = {.rank = 1, .size
 CALL(sharded_rows, lt_embedding_sharded(b->tape, b->labels, b->matrix, (lt_embedding_shard){4, 5}));
 CALL(sharded_id,
      lt_embedding_sharded(b->tape, b->wrong_labels, b->matrix, (lt_embedding_shard){0, 3}));
+
+static lt_tensor *sharded_far(const bench *b)
+{
+    const lt_backend *host = b->device->backend;
+    lt_backend far = *host;
+    far.host_memory = false;
+    b->device->backend = &far;
+    lt_tensor *y = lt_embedding_sharded(b->tape, b->labels, b->matrix, (lt_embedding_shard){0, 3});
+    b->device->backend = host;
+    return y;
+}
+
 CALL(scatter_rows, lt_group_reducescatter(b->tape, b->matrix, &three));
 CALL(column_missing, lt_linear_column_parallel(b->tape, b->matrix, NULL, NULL, &pair, 4));
 CALL(column_bias, lt_linear_column_parallel(b->tape, b->matrix, b->matrix, b->vector, &pair, 4));
@@ -391,6 +404,8 @@ static const bad_row rows[] = {
      "embedding_sharded: 2 rows from row 4 exceed the table's 5"},
     {"embedding_sharded: an id past the table", sharded_id, LT_E_ARG,
      "embedding_sharded: id 3 at position 0, want 0..2"},
+    {"embedding_sharded: a device without host memory", sharded_far, LT_E_UNSUPPORTED,
+     "embedding_sharded: needs host memory, "},
     {"reducescatter: fewer rows than ranks", scatter_rows, LT_E_SHAPE,
      "group_reducescatter: x [2,3] has fewer rows than the 3 ranks"},
     {"linear_column_parallel: no weight", column_missing, LT_E_ARG, "linear_column_parallel: w is NULL"},

@@ -3,6 +3,7 @@
 
 #include "near.h"
 #include "temp.h"
+#include "tensor/tensor.h"
 
 #include "lather/detail/view.h"
 #include "lather/ops.h"
@@ -293,7 +294,20 @@ static void memory_that_cannot_be_borrowed_is_an_error(void **state)
     assert_status(lt_tensor_new_borrowed(&t, s->device, LT_F32, LT_SHAPE(N, C),
                                          LT_FORMAT_CHANNELS_LAST, memory),
                   LT_E_SHAPE);
+    const lt_backend *host = s->device->backend;
+    lt_backend far = *host;
+    far.host_memory = false;
+    s->device->backend = &far;
+    assert_fails(
+        lt_tensor_new_borrowed(&t, s->device, LT_F32, LT_SHAPE(N), LT_FORMAT_CONTIGUOUS, memory),
+        LT_E_UNSUPPORTED, " cannot borrow memory of the host");
+    s->device->backend = host;
     assert_null(t);
+    assert_ok(lt_tensor_new(&t, s->device, LT_F32, LT_SHAPE(N)));
+    lt_tensor_free_memory(t);
+    assert_fails(lt_tensor_read(t, memory, N * sizeof *memory), LT_E_ARG,
+                 "tensor: this [2] has no memory on this rank");
+    lt_tensor_free(&t);
 }
 
 int main(void)
