@@ -101,7 +101,12 @@ def a_plan_that_fails_between_runs_changes_nothing(cwd):
 
 def what_is_no_plan_is_refused(cwd):
     good = {"ranks": 4, "command": f"{TRAIN} {FLAGS}", "plan": f"auto --goal loss=1 --step-profile p.json {SLOW}"}
-    for more, says in (({"plan": "soon"}, "plan = soon: want auto, followed by flags of plan"),
+    empty = os.path.join(cwd, "empty")
+    with open(empty, "w") as f:
+        f.write("#!/bin/sh\nfor flag; do [ \"${flag#--json=}\" = \"$flag\" ] || echo '{\"candidates\":[]}' > \"${flag#--json=}\"; done\n")
+    os.chmod(empty, 0o755)
+    for more, says in (({"command": empty}, "launch: trainer: the plan has no candidate with 1 to 4 ranks"),
+                       ({"plan": "soon"}, "plan = soon: want auto, followed by flags of plan"),
                        ({"plan": "automatic"}, "plan = automatic: want auto"),
                        ({"plan": "auto"}, "trainer: plan = auto: train_mlp plan: --goal: missing"),
                        ({"plan": "auto" + " a" * 600}, "launch: plan = auto: more than 511 arguments"),

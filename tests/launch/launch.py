@@ -467,6 +467,12 @@ def texts_that_are_refused(cwd):
     works(launch(cwd, text(cwd, "[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.0.address} ${b.1.address}\n"), "--dry-run"))
     fails(launch(cwd, text(cwd, gang), "--on", "mpirun", "--hosts", "127.0.0.1:2", "--dry-run"), "launch: g needs 4 ranks, but --hosts has 2 slots")
     fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
+    fails(launch(cwd, text(cwd, "[a]\ncommand = true\n"), env={**environment(cwd), "TMPDIR": "/nowhere"}), "launch: /nowhere/lather-")
+    for words, says in (([cwd, cwd, "1", "0", "b", "0", "1", "-1", "1", "1"], "launch: unknown node b.0"),
+                        (["--check", cwd, "none", "", "-", "0", cwd], "none: No such file or directory"),
+                        (["--check", "none", cwd, "", "-", "0", cwd], "none cannot be written: No such file or directory"),
+                        (["--check", cwd, cwd, "", "nowhere", "1", cwd], "'nowhere' is not an address")):
+        fails(subprocess.run([LATHER, "node", *words], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, check=False), says)
     fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")
     fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")
     works(launch(cwd, text(cwd, "[a]\ncommand = touch\n  one\n  two\n")))

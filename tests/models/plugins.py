@@ -203,6 +203,11 @@ def bad_plugins_are_one_line_each(cwd):
         flags = compile_plugin(cwd, name, text)
         said = run(*flags, *NOTHING, cwd=cwd, code=code).stderr
         assert said.count("\n") == 1 and f"plugin ./{name}.so: " in said and all(s in said for s in says), said
+    same = content(cwd, compile_plugin(cwd, "same", "LT_PLUGIN(host) { return LT_OK; }")[1])
+    for i in range(65):
+        with open(os.path.join(cwd, f"{i}.so"), "wb") as f:
+            f.write(same + bytes([i]))
+    fails(*[word for i in range(65) for word in ("--plugin", f"./{i}.so")], *NOTHING, cwd=cwd, code=USAGE, says="plugin ./64.so: 64 are loaded, which is the limit")
     signum = here(cwd, "signum")
     fails(*signum, "--plugin", other_signum(cwd, "again"), *NOTHING, cwd=cwd, code=USAGE, says="plugin ./again/signum.so: optimizer signum: the name is already registered")
     taken = content(SOURCE, "examples", "plugin_signum.c").decode().replace('.name = "signum"', '.name = "adam"')

@@ -166,6 +166,7 @@ static void test_used(void **state)
     write_text("mine.txt", "x");
     write_text("events.out.tfevents.1.host.2", "x");
     assert_int_equal(mkdir(temp_path(path, folder, "old-1"), 0777), 0);
+    assert_fails(lt_run_rename_old(folder, to, 8), LT_E_ARG, "run: a path of 8 bytes is too small");
     assert_ok(lt_run_rename_old(folder, to, sizeof to));
     assert_string_equal(to, temp_path(path, folder, "old-2"));
     assert_true(temp_exists("mine.txt") && temp_exists("old-2/config.yaml")
