@@ -9,6 +9,7 @@ cmocka's lines.
 """
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -17,8 +18,8 @@ import sys
 import tempfile
 import time
 
-from trainer import (ERROR, INTERRUPTED, MODEL, NAME, NOISE, OK, PROGRAM, SKIPPED, TOOLS, USAGE, checkpoint, content, copy_until, finish, full, has_mpi,
-                     read_header, read_safetensors, records, run_ranks, run_rows, start_ranks, wait_for)
+from trainer import (ERROR, INTERRUPTED, MODEL, NAME, NOISE, OK, PROGRAM, SKIPPED, TOOLS, USAGE, checkpoint, content, copy_until, crc32c, finish, full, has_mpi,
+                     read_header, read_safetensors, records, run_ranks, run_rows, start_ranks, wait_for, write_safetensors, write_state)
 
 LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else "mpirun"
 VIT = NAME == "train_vit"
@@ -306,6 +307,30 @@ def local_steps_resume_within_a_round(cwd):
         rejects(cwd, *flags, *args, "--output", "wrong", says=says)
     err = run(1, *flags, "--local-steps", "4", "--dist", "off", "--output", "wrong", cwd=cwd, code=USAGE)[1]
     assert "one process alone" in err, err
+
+
+def damaged_state_of_groups_is_named(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3", "--ranks-per-node", "1", "--local-steps", "4", "--checkpoint-every", "2", "--keep", "0"]
+    run(2, *flags, "--output", "good", cwd=cwd)
+    folder = checkpoint(cwd, "good", 2, "")
+    state = content(folder, "state.json").decode()
+    parts = {}
+    for name in os.listdir(folder):
+        if name.startswith("optim-"):
+            parts.update(read_safetensors(os.path.join(folder, name)))
+    _, shape, numbers = parts["group.1.numbers"]
+    for name, changed, says in (("group.1.numbers", None, "state 'group.1.numbers' is missing, or no list"),
+                                ("group.1.numbers", ("I64", [1], numbers[:8]), "'group.1.numbers' has no 'applied'"),
+                                ("group.1.numbers", ("I64", shape, b"\xff" * 8 + numbers[8:]), "'attempt' of 'group.1.numbers' is -1, not in [2,2]"),
+                                ("group.1.scaling", ("F64", [1], bytes(8)), "'group.1.scaling' has 8 bytes, want 16"),
+                                ("fc.bias#outer.start", None, "state 'fc.bias#outer.start' is missing")):
+        assert name in parts, sorted(parts)
+        write_safetensors(os.path.join(folder, "optim.safetensors"), {k: v for k, v in {**parts, name: changed}.items() if v})
+        whole = content(folder, "optim.safetensors")
+        write_state(os.path.join(folder, "state.json"),
+                    re.sub(r'"optim.safetensors.*?}', f'"optim.safetensors":{{"bytes":{len(whole)},"crc32c":"{crc32c(whole):08x}"}}', state))
+        err = run(2, *flags, "--output", "bad", "--resume", folder, cwd=cwd, code=ERROR)[1]
+        assert says in err, err
 
 
 def slow_ranks_do_not_block_updates(cwd):
@@ -632,7 +657,7 @@ def a_missing_part_is_named_and_the_checkpoint_before_taken(cwd):
 ROWS = [two_ranks_train_like_one, runs_resume_on_the_same_and_other_rank_counts, evaluation_counts_every_image_once,
         a_group_of_one_rank_equals_no_group, different_flags_of_ranks_are_named, an_error_on_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         more_different_flags_of_ranks_are_named, auto_selects_hierarchical_allreduce, hierarchical_allreduce_trains_like_flat, powersgd_resumes_bitwise_identically, compressed_runs_resume_with_their_residuals,
-        compression_starts_after_its_warmup, local_steps_resume_within_a_round, slow_ranks_do_not_block_updates,
+        compression_starts_after_its_warmup, local_steps_resume_within_a_round, damaged_state_of_groups_is_named, slow_ranks_do_not_block_updates,
         non_finite_gradients_end_the_run_or_are_skipped, sharded_state_changes_no_result, state_is_shared_within_nodes, mpi_adds_gradients, soap_equals_shampoo_with_preset_soap, sharded_gradients_change_no_result, sharded_weights_change_no_result,
         a_killed_rank_ends_all_and_the_run_resumes, corrupt_images_of_all_ranks_are_listed,
         a_missing_part_is_named_and_the_checkpoint_before_taken, a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda, reproducible_runs_depend_on_no_split,
