@@ -3,8 +3,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "case_ranks.h"
-#include "dist/collectives/partial_progress.h"
-#include "dist/collectives/partial_reduce.h"
 #include "dist/comm/comm.h"
 #include "temp.h"
 #include "tensor/tensor.h"
@@ -194,11 +192,6 @@ static void refuse_arguments(void **state)
     const int64_t swap[] = {0, 6}, keep[] = {6, 0};
     assert_status(lt_comm_alltoall_begin(comm[0], bf, i, swap, swap, &request), LT_E_SHAPE);
     assert_status(lt_comm_alltoall_begin(comm[0], u, i, swap, keep, &request), LT_E_ARG);
-    lt_partial *mean = NULL;
-    lt_partial_config partial = {.comm = comm[0], .dtype = LT_F32};
-    assert_fails(lt_partial_new(&mean, &partial), LT_E_ARG, "mean over 0 of 2 ranks, want 1 to 2");
-    partial.needed = 3;
-    assert_fails(lt_partial_new(&mean, &partial), LT_E_ARG, "mean over 3 of 2 ranks, want 1 to 2");
     lt_tensor_free_memory(bf);
     assert_fails(lt_comm_allreduce_begin(comm[0], bf, LT_REDUCE_SUM, &request), LT_E_ARG,
                  "the tape already freed this tensor; use lt_tape_keep()");

@@ -61,13 +61,8 @@ static lt_status fill_index(id_index *x, const lt_gpt2_files *f)
     memset(x->id, 0xff, x->capacity * sizeof *x->id); /* -1 */
     for (size_t i = 0; i < f->count; i++) {
         const lt_gpt2_entry *e = &f->entry[i];
-        if (e->special)
-            continue;
-        int32_t *id = find_id_slot(x, e->text, e->bytes);
-        if (*id >= 0)
-            return lt_fail(LT_E_FORMAT, "%s: the ids %d and %zu have the same bytes", f->path, *id,
-                           i);
-        *id = (int32_t)i;
+        if (!e->special) /* texts differ, as keys of an object do, and so do their bytes */
+            *find_id_slot(x, e->text, e->bytes) = (int32_t)i;
     }
     return LT_OK;
 }

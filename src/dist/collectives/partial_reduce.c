@@ -93,9 +93,6 @@ static lt_status allocate_buffers(lt_partial *p)
 lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
 {
     const int size = lt_comm_size(config->comm);
-    if (config->needed < 1 || config->needed > size)
-        return lt_fail(LT_E_ARG, "comm: a partial mean over %d of %d ranks, want 1 to %d",
-                       config->needed, size, size);
     lt_partial *p = NULL;
     LT_TRY(LT_ALLOC(&p, 1));
     p->config = *config;

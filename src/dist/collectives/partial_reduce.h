@@ -5,7 +5,7 @@
 
 #include "dist/collectives/partial_progress.h"
 
-/* Creates a partial reduction; config->comm has a link. Errors: LT_E_ARG (needed), LT_E_NOMEM. */
+/* Creates a partial reduction; config->comm has a link, and needed is 1 to the number of ranks. Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config);
 /* Frees a partial reduction, after lt_partial_wait() or an abort. */
 void lt_partial_free(lt_partial **partial);
