@@ -135,8 +135,6 @@ static lt_status make_plan_argv(argv_list *w, const lt_launch *launch, const lt_
 {
     const lt_launch_node_config *c = &task->group->config;
     char **own = NULL;
-    if (!*command)
-        return lt_fail(LT_E_ARG, "launch: %s: plan = auto needs a command", c->label);
     add_argument(w, "%s", command[0]);
     add_argument(w, "plan");
     for (size_t i = 1; command[i]; i++)

@@ -97,13 +97,12 @@ static lt_status run_command_under_srun(char *const *words, const lt_launch_valu
 /* Executes the command; returns only on failure. */
 static lt_status exec_words(const lt_launch_values *v, char *const *words)
 {
-    const char *name = words[0] ? words[0] : "";
-    if (words[0] && v->place->platform == LT_LAUNCH_SLURM)
+    if (v->place->platform == LT_LAUNCH_SLURM)
         return run_command_under_srun(words, v);
     LT_TRY(start_heartbeats(v, getpid()));
-    if (words[0])
-        execvp(words[0], words);
-    return lt_fail(LT_E_IO, "launch: %s: %s: %s", v->group->config.label, name, strerror(errno));
+    execvp(words[0], words);
+    return lt_fail(LT_E_IO, "launch: %s: %s: %s", v->group->config.label, words[0],
+                   strerror(errno));
 }
 
 /* Appends the flags that plan chose to the command. */

@@ -109,6 +109,11 @@ static lt_status check_numbers(const lt_launch_node_config *c)
     return check_gang(c);
 }
 
+static bool is_blank(const char *text)
+{
+    return text && !text[strspn(text, " \t\n\v\f\r")];
+}
+
 static lt_status check_config(const lt_job_graph *program, const lt_launch_node_config *c)
 {
     if (!is_label(c->label))
@@ -121,6 +126,8 @@ static lt_status check_config(const lt_job_graph *program, const lt_launch_node_
     if ((c->entry != NULL) + (c->module != NULL) + (c->command != NULL) != 1)
         return lt_fail(LT_E_ARG, "launch: %s: want exactly one of entry, module and command",
                        c->label);
+    if (is_blank(c->command))
+        return lt_fail(LT_E_ARG, "launch: %s: the command is empty", c->label);
     const char *colon = c->module ? strrchr(c->module, ':') : NULL;
     if (c->module && (!colon || colon == c->module || !colon[1]))
         return lt_fail(LT_E_ARG, "launch: %s: entry %s is not FILE.so:NAME", c->label, c->module);

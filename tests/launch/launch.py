@@ -432,6 +432,7 @@ def texts_that_are_refused(cwd):
     for content, *parts in (
             ("", "an empty program"),
             ("[a]\n", "want exactly one of entry, module and command"),
+            ("[a]\ncommand =\n", "launch: a: the command is empty"),
             ("[a]\nkind = service\ncommand = true\n", "contains only services"),
             ("[a]\ncommand = true ${b.address}\n", "unknown placeholder ${b.address}"),
             ("[buf]\nkind = service\ncommand = true\n[a]\ncommand = true ${bug.address}\n", "did you mean ${buf.address}?"),
