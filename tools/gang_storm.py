@@ -37,7 +37,7 @@ batch-size = 2
 global-batch = {batch}
 supervise = restart {far}
 backoff = 0.01
-heartbeat = 3
+heartbeat = 1
 """
 
 
