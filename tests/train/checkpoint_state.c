@@ -3,6 +3,7 @@
 #include "base/machine.h"
 #include "temp_folder.h"
 #include "tiny.h"
+#include "train/checkpoint/watch.h"
 #include "train/loop/state.h"
 #include "train/run/processor.h"
 
@@ -312,6 +313,8 @@ static void test_numbers(void **state)
     free(save_state(&a, path));
     temp_path(file, path, "state.json");
     assert_ok(lt_checkpoint_load(path, &b.parts, &b.state)); /* the control */
+    assert_fails(lt_watch_load_averages(path, &b.params), LT_E_FORMAT,
+                 "optim.safetensors: state 'ema.conv.weight' is missing");
     cut(file, "{\"attempt\"", "\"attempt\"", "{\"other\":1,");
     assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "numbers belong to another optimizer"));
