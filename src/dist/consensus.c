@@ -126,6 +126,10 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
         return st;
     }
     bytes[TEXT - 1] = 0;
+    int named = 0; /* a group within this one has named the rank */
+    sscanf(bytes + 1, "rank %*d: %n", &named);
+    if (named)
+        return lt_fail((lt_status)bytes[0], "%s", bytes + 1);
     return lt_fail((lt_status)bytes[0], "rank %d: %s", first + root, bytes + 1);
 }
 

@@ -4,6 +4,9 @@
 
 #include "base/alloc.h"
 #include "case_ranks.h"
+#include "dist/consensus.h"
+
+#include "lather/ext/fail.h"
 
 #include <string.h>
 
@@ -198,6 +201,22 @@ static void ranks_must_agree(void **state)
     expect_cases(4, told_apart);
 }
 
+/* Groups within groups agree on the same failure. */
+static bool agree_twice(rank_case *c)
+{
+    lt_status st = lt_comm_rank(c->comm) == 2 ? lt_fail(LT_E_FORMAT, "no model") : LT_OK;
+    for (int i = 0; i < 2; i++)
+        st = lt_comm_agree_on_status(c->comm, st);
+    return (st == LT_E_FORMAT && !strcmp(lt_error_message(), "rank 2: no model"))
+           || case_fails(c, "message '%.200s'", lt_error_message());
+}
+
+static void a_failed_rank_is_named_once(void **state)
+{
+    (void)state;
+    expect_cases(4, agree_twice);
+}
+
 static void alone(void **state)
 {
     lt_device *device;
@@ -248,6 +267,7 @@ int main(void)
         {"ranks per node that do not divide the ranks are rejected", both_numbers_are_named, NULL,
          NULL, NULL},
         {"different ranks per node are named", ranks_must_agree, NULL, NULL, NULL},
+        {"a failed rank is named once", a_failed_rank_is_named_once, NULL, NULL, NULL},
         {"the communicator of a single rank is a node", alone, NULL, NULL, NULL},
         {"failed allocations leave the result unchanged", no_memory, NULL, NULL, NULL},
     };

@@ -181,6 +181,7 @@ def state_memory_limits_the_state_to_adams(cwd):
     assert what.startswith("moments in int8, factors in int8, ") and used <= adam, f"moments in int8 come before factors in int4: {what}"
     run(*once, "--max-steps", "3", "--resume", "auto", "--state-memory", "any", "--factor-dtype", "f32", "--state-dtype", "f32", "--max-preconditioner-dim", blocks, cwd=cwd)
     fails(*once, "--overwrite", "--factor-dtype", "int4", "--refresh", "async", cwd=cwd, code=USAGE, says="refresh async contradicts factor_dtype")
+    fails(*NOISE, *SMALL, "--optim", "prodigy", "--state-memory", "adam", cwd=cwd, code=USAGE, says="--state-memory adam: prodigy needs at least ")
 
 
 def errors_in_a_config_are_reported_even_if_overridden(cwd):

@@ -87,13 +87,15 @@ static lt_status shrink_until_it_fits(lt_optim **optim, arguments *args, const l
     const double mib = 0x1p20, budget = adam_state_bytes(params);
     choice c = settings_of_flags(*optim, args);
     while ((double)lt_optim_state_bytes(*optim) > budget) {
-        if (!next_smaller_settings(&c))
+        const lt_status st = next_smaller_settings(&c) ? remake_optimizer(optim, args, params, &c)
+                                                       : LT_E_UNSUPPORTED;
+        if (st == LT_E_UNSUPPORTED)
             return lt_fail(
                 LT_E_ARG,
                 "--state-memory adam: %s needs at least %.1f MiB, Adam's moments take %.1f "
                 "MiB",
                 lt_optim_name(*optim), (double)lt_optim_state_bytes(*optim) / mib, budget / mib);
-        LT_TRY(remake_optimizer(optim, args, params, &c));
+        LT_TRY(st);
     }
     if (rank)
         return LT_OK;
