@@ -42,8 +42,9 @@ static bool has_epilogue(const call *p)
     return p->bias && !p->separate;
 }
 
-static void clear_plan(plan *p)
+static void release_plan(void *plan_data)
 {
+    plan *p = plan_data;
     if (p->op)
         cublasLtMatmulDescDestroy(p->op);
     if (p->a)
@@ -52,12 +53,6 @@ static void clear_plan(plan *p)
         cublasLtMatrixLayoutDestroy(p->b);
     if (p->d)
         cublasLtMatrixLayoutDestroy(p->d);
-    *p = (plan){0};
-}
-
-static void release_plan(void *p)
-{
-    clear_plan(p);
     free(p);
 }
 

@@ -188,12 +188,6 @@ static lt_cuda_graph_exec capture_runs(lt_cuda *c, const candidates *of, int i)
     return exec;
 }
 
-static void capture_all(lt_cuda *c, const candidates *of, timing *t)
-{
-    for (int i = 0; i < of->count; i++)
-        t->graph[i] = t->fails[i] ? NULL : capture_runs(c, of, i);
-}
-
 static lt_status run_timed(lt_cuda *c, const candidates *of, lt_cuda_graph_exec graph, int i)
 {
     if (!graph)
@@ -251,8 +245,8 @@ static lt_status time_candidates(lt_cuda *c, const candidates *of, const lt_cuda
     run_round(c, of, NULL, 0, &t);
     run_round(c, of, event, 0, &t);
     const bool captured = is_any_short(of, &t);
-    if (captured)
-        capture_all(c, of, &t);
+    for (int i = 0; i < of->count && captured; i++)
+        t.graph[i] = t.fails[i] ? NULL : capture_runs(c, of, i);
     for (int round = captured ? 0 : 1; round < ROUNDS; round++)
         run_round(c, of, event, round, &t);
     for (int i = 0; i < of->count; i++)

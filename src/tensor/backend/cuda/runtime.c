@@ -6,6 +6,42 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
+/* A call of the table that is one of the runtime. */
+#define CALL(name, call, ...)    \
+    static int name(__VA_ARGS__) \
+    {                            \
+        return (int)call;        \
+    }
+
+CALL(set_device, cudaSetDevice(ordinal), int ordinal)
+CALL(memory_info, cudaMemGetInfo(free_bytes, all_bytes), size_t *free_bytes, size_t *all_bytes)
+CALL(alloc_memory, cudaMalloc(out, bytes), void **out, size_t bytes)
+CALL(free_memory, cudaFree(memory), void *memory)
+CALL(alloc_host, cudaMallocHost(out, bytes), void **out, size_t bytes)
+CALL(release_host, cudaFreeHost(memory), void *memory)
+CALL(set_async, cudaMemsetAsync(dst, value, bytes, stream), void *dst, int value, size_t bytes,
+     lt_cuda_stream stream)
+CALL(stream_destroy, cudaStreamDestroy(stream), lt_cuda_stream stream)
+CALL(stream_sync, cudaStreamSynchronize(stream), lt_cuda_stream stream)
+CALL(stream_wait, cudaStreamWaitEvent(stream, event, 0), lt_cuda_stream stream, lt_cuda_event event)
+CALL(event_create,
+     cudaEventCreateWithFlags(out, timing ? cudaEventDefault : cudaEventDisableTiming),
+     lt_cuda_event *out, bool timing)
+CALL(event_destroy, cudaEventDestroy(event), lt_cuda_event event)
+CALL(event_record, cudaEventRecord(event, stream), lt_cuda_event event, lt_cuda_stream stream)
+CALL(event_sync, cudaEventSynchronize(event), lt_cuda_event event)
+CALL(event_milliseconds, cudaEventElapsedTime(out, from, to), float *out, lt_cuda_event from,
+     lt_cuda_event to)
+CALL(capture_begin, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+     lt_cuda_stream stream)
+CALL(capture_end, cudaStreamEndCapture(stream, out), lt_cuda_stream stream, lt_cuda_graph *out)
+CALL(graph_instantiate, cudaGraphInstantiate(out, graph, 0), lt_cuda_graph_exec *out,
+     lt_cuda_graph graph)
+CALL(graph_launch, cudaGraphLaunch(exec, stream), lt_cuda_graph_exec exec, lt_cuda_stream stream)
+CALL(graph_destroy, cudaGraphDestroy(graph), lt_cuda_graph graph)
+CALL(graph_exec_destroy, cudaGraphExecDestroy(exec), lt_cuda_graph_exec exec)
+CALL(last_error, cudaGetLastError(), void)
+
 static int get_versions(int *driver, int *runtime)
 {
     int code = (int)cudaDriverGetVersion(driver);
@@ -18,11 +54,6 @@ static int device_count(int *count)
     if (code)
         cudaGetLastError();
     return code;
-}
-
-static int set_device(int ordinal)
-{
-    return (int)cudaSetDevice(ordinal);
 }
 
 static int get_properties(int ordinal, lt_cuda_properties *out)
@@ -43,31 +74,6 @@ static int get_properties(int ordinal, lt_cuda_properties *out)
     return 0;
 }
 
-static int memory_info(size_t *free_bytes, size_t *all_bytes)
-{
-    return (int)cudaMemGetInfo(free_bytes, all_bytes);
-}
-
-static int alloc_memory(void **out, size_t bytes)
-{
-    return (int)cudaMalloc(out, bytes);
-}
-
-static int free_memory(void *memory)
-{
-    return (int)cudaFree(memory);
-}
-
-static int alloc_host(void **out, size_t bytes)
-{
-    return (int)cudaMallocHost(out, bytes);
-}
-
-static int release_host(void *memory)
-{
-    return (int)cudaFreeHost(memory);
-}
-
 static int copy_async(void *dst, const void *src, size_t bytes, lt_copy_kind kind,
                       lt_cuda_stream stream)
 {
@@ -79,11 +85,6 @@ static int copy_async(void *dst, const void *src, size_t bytes, lt_copy_kind kin
     return (int)cudaMemcpyAsync(dst, src, bytes, kinds[kind], stream);
 }
 
-static int set_async(void *dst, int value, size_t bytes, lt_cuda_stream stream)
-{
-    return (int)cudaMemsetAsync(dst, value, bytes, stream);
-}
-
 static int stream_create(lt_cuda_stream *out, bool urgent)
 {
     int least = 0, greatest = 0;
@@ -93,41 +94,6 @@ static int stream_create(lt_cuda_stream *out, bool urgent)
     return (int)cudaStreamCreateWithPriority(out, cudaStreamNonBlocking, urgent ? greatest : least);
 }
 
-static int stream_destroy(lt_cuda_stream stream)
-{
-    return (int)cudaStreamDestroy(stream);
-}
-
-static int stream_sync(lt_cuda_stream stream)
-{
-    return (int)cudaStreamSynchronize(stream);
-}
-
-static int stream_wait(lt_cuda_stream stream, lt_cuda_event event)
-{
-    return (int)cudaStreamWaitEvent(stream, event, 0);
-}
-
-static int event_create(lt_cuda_event *out, bool timing)
-{
-    return (int)cudaEventCreateWithFlags(out, timing ? cudaEventDefault : cudaEventDisableTiming);
-}
-
-static int event_destroy(lt_cuda_event event)
-{
-    return (int)cudaEventDestroy(event);
-}
-
-static int event_record(lt_cuda_event event, lt_cuda_stream stream)
-{
-    return (int)cudaEventRecord(event, stream);
-}
-
-static int event_sync(lt_cuda_event event)
-{
-    return (int)cudaEventSynchronize(event);
-}
-
 /* "Not ready" is a result, but CUDA also keeps it as the thread's last error. */
 static int event_query(lt_cuda_event event)
 {
@@ -135,46 +101,6 @@ static int event_query(lt_cuda_event event)
     if (code == cudaErrorNotReady)
         (void)cudaGetLastError();
     return (int)code;
-}
-
-static int event_milliseconds(float *out, lt_cuda_event from, lt_cuda_event to)
-{
-    return (int)cudaEventElapsedTime(out, from, to);
-}
-
-static int capture_begin(lt_cuda_stream stream)
-{
-    return (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-}
-
-static int capture_end(lt_cuda_stream stream, lt_cuda_graph *out)
-{
-    return (int)cudaStreamEndCapture(stream, out);
-}
-
-static int graph_instantiate(lt_cuda_graph_exec *out, lt_cuda_graph graph)
-{
-    return (int)cudaGraphInstantiate(out, graph, 0);
-}
-
-static int graph_launch(lt_cuda_graph_exec exec, lt_cuda_stream stream)
-{
-    return (int)cudaGraphLaunch(exec, stream);
-}
-
-static int graph_destroy(lt_cuda_graph graph)
-{
-    return (int)cudaGraphDestroy(graph);
-}
-
-static int graph_exec_destroy(lt_cuda_graph_exec exec)
-{
-    return (int)cudaGraphExecDestroy(exec);
-}
-
-static int last_error(void)
-{
-    return (int)cudaGetLastError();
 }
 
 static const char *error_text(lt_cuda_library library, int code)

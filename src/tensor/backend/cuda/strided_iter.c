@@ -20,26 +20,6 @@ static void copy_dim(lt_iter *w, int to, const lt_view *const *view, int from)
         w->stride[k][to] = view[k]->stride[from];
 }
 
-static void swap_dims(lt_iter *w, int a, int b)
-{
-    const int64_t dim = w->dim[a];
-    w->dim[a] = w->dim[b];
-    w->dim[b] = dim;
-    for (int k = 0; k < w->operands; k++) {
-        const int64_t stride = w->stride[k][a];
-        w->stride[k][a] = w->stride[k][b];
-        w->stride[k][b] = stride;
-    }
-}
-
-/* Sorts dimensions by descending stride of the first operand, stably. */
-static void sort_dims(lt_iter *w)
-{
-    for (int i = 1; i < w->ndim; i++)
-        for (int j = i; j > 0 && w->stride[0][j - 1] < w->stride[0][j]; j--)
-            swap_dims(w, j - 1, j);
-}
-
 static bool can_merge_dims(const lt_iter *w, int outer, int inner)
 {
     for (int k = 0; k < w->operands; k++)
@@ -61,29 +41,6 @@ static void merge_dims(lt_iter *w)
             w->stride[k][last] = w->stride[k][d];
     }
     w->ndim = w->ndim ? last + 1 : 0;
-}
-
-static void init_iter(lt_iter *w, const lt_view *const *view, int operands)
-{
-    memset(w, 0, sizeof *w);
-    w->operands = operands;
-    w->count = lt_view_element_count(view[0]);
-    for (int d = 0; d < view[0]->shape.ndim; d++)
-        if (view[0]->shape.dim[d] != 1)
-            copy_dim(w, w->ndim++, view, d);
-}
-
-void lt_iter_memory_order(lt_iter *iter, const lt_view *const *view, int operands)
-{
-    init_iter(iter, view, operands);
-    sort_dims(iter);
-    merge_dims(iter);
-}
-
-void lt_iter_logical_order(lt_iter *iter, const lt_view *const *view, int operands)
-{
-    init_iter(iter, view, operands);
-    merge_dims(iter);
 }
 
 void lt_iter_sort_dims(const lt_view *first, int order[LT_MAX_DIMS])
@@ -108,6 +65,21 @@ void lt_iter_given_order(lt_iter *w, const lt_view *const *view, int operands,
         if (view[0]->shape.dim[order[i]] != 1)
             copy_dim(w, w->ndim++, view, order[i]);
     merge_dims(w);
+}
+
+void lt_iter_memory_order(lt_iter *iter, const lt_view *const *view, int operands)
+{
+    int order[LT_MAX_DIMS];
+    lt_iter_sort_dims(view[0], order);
+    lt_iter_given_order(iter, view, operands, order);
+}
+
+void lt_iter_logical_order(lt_iter *iter, const lt_view *const *view, int operands)
+{
+    int order[LT_MAX_DIMS];
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        order[d] = d;
+    lt_iter_given_order(iter, view, operands, order);
 }
 
 bool lt_iter_has_aligned_fours(const lt_iter *w)

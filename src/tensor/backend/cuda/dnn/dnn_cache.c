@@ -25,10 +25,8 @@ static void close_cache(lt_cuda *c, void *data)
     lt_dnn_cache *cache = data;
     (void)c;
     lt_plan_cache_free(&cache->plans);
-    if (cache->device)
-        cudnnBackendDestroyDescriptor(cache->device);
-    if (cache->by_ordinal)
-        cudnnBackendDestroyDescriptor(cache->by_ordinal);
+    lt_dnn_destroy(&cache->device);
+    lt_dnn_destroy(&cache->by_ordinal);
     free(cache->device_text);
     free(cache);
 }

@@ -68,26 +68,10 @@ static void finalize_descriptor(lt_dnn_graph *g, cudnnBackendDescriptor_t d, con
         record_status(g, cudnnBackendFinalize(d), what);
 }
 
-static cudnnDataType_t data_type(lt_dtype dtype)
-{
-    switch (dtype) {
-    case LT_F32:
-        return CUDNN_DATA_FLOAT;
-    case LT_F64:
-        return CUDNN_DATA_DOUBLE;
-    case LT_F16:
-        return CUDNN_DATA_HALF;
-    case LT_BF16:
-        return CUDNN_DATA_BFLOAT16;
-    case LT_I32:
-        return CUDNN_DATA_INT32;
-    case LT_I64:
-        return CUDNN_DATA_INT64;
-    case LT_U8:
-        break;
-    }
-    return CUDNN_DATA_UINT8;
-}
+static const cudnnDataType_t data_types[] = {
+    [LT_F32] = CUDNN_DATA_FLOAT,     [LT_F64] = CUDNN_DATA_DOUBLE, [LT_F16] = CUDNN_DATA_HALF,
+    [LT_BF16] = CUDNN_DATA_BFLOAT16, [LT_I32] = CUDNN_DATA_INT32,  [LT_I64] = CUDNN_DATA_INT64,
+    [LT_U8] = CUDNN_DATA_UINT8};
 
 /* Properties of a new tensor, except its shape. */
 typedef struct element_kind {
@@ -98,7 +82,7 @@ typedef struct element_kind {
 
 static element_kind make_element_kind(lt_dtype dtype)
 {
-    return (element_kind){.type = data_type(dtype), .name = lt_dtype_name(dtype)};
+    return (element_kind){.type = data_types[dtype], .name = lt_dtype_name(dtype)};
 }
 
 static void append_extents(lt_dnn_graph *g, char begin, const int64_t n[4], char end)
@@ -443,7 +427,7 @@ lt_status lt_dnn_finalize_graph(lt_dnn_graph *g)
     return g->status;
 }
 
-static void destroy_descriptor(cudnnBackendDescriptor_t *d)
+void lt_dnn_destroy(cudnnBackendDescriptor_t *d)
 {
     if (*d)
         cudnnBackendDestroyDescriptor(*d);
@@ -452,11 +436,11 @@ static void destroy_descriptor(cudnnBackendDescriptor_t *d)
 
 void lt_dnn_reset_graph(lt_dnn_graph *g)
 {
-    destroy_descriptor(&g->graph);
+    lt_dnn_destroy(&g->graph);
     for (int i = 0; i < LT_DNN_OPS; i++) {
-        destroy_descriptor(&g->op[i]);
-        destroy_descriptor(&g->mode[i]);
+        lt_dnn_destroy(&g->op[i]);
+        lt_dnn_destroy(&g->mode[i]);
     }
     for (int i = 0; i < LT_DNN_TENSORS; i++)
-        destroy_descriptor(&g->tensor[i]);
+        lt_dnn_destroy(&g->tensor[i]);
 }

@@ -74,6 +74,9 @@ LT_MUST_CHECK lt_status lt_dnn_finalize_graph(lt_dnn_graph *g);
 /* Destroys its descriptors. May be called after a failure, and again. */
 void lt_dnn_reset_graph(lt_dnn_graph *g);
 
+/* Destroys a descriptor, if there is one, and nulls it. */
+void lt_dnn_destroy(cudnnBackendDescriptor_t *d);
+
 /* Returns LT_OK, or LT_E_UNSUPPORTED (no engine), LT_E_NOMEM (device memory) or LT_E_DEVICE, with cuDNN's message. */
 LT_MUST_CHECK lt_status lt_dnn_check(cudnnStatus_t status, const char *what);
 

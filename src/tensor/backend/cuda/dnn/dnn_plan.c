@@ -10,13 +10,6 @@
 
 enum { NOTES = 16, MOST_PROPOSED = 96 };
 
-static void destroy_descriptor(cudnnBackendDescriptor_t *d)
-{
-    if (*d)
-        cudnnBackendDestroyDescriptor(*d);
-    *d = NULL;
-}
-
 static lt_status set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                                cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
@@ -42,7 +35,7 @@ static lt_status finalize_device(cudnnBackendDescriptor_t *out, cudnnBackendDesc
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(d), "cudnnBackendFinalize, device");
     if (st)
-        destroy_descriptor(&d);
+        lt_dnn_destroy(&d);
     else
         *out = d;
     return st;
@@ -107,7 +100,7 @@ static lt_status take_configs(cudnnBackendDescriptor_t heuristics, cudnnBackendD
                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &found, config),
                      "cudnnBackendGetAttribute, heuristics"));
     while (*count > found)
-        destroy_descriptor(&config[--*count]);
+        lt_dnn_destroy(&config[--*count]);
     return LT_OK;
 }
 
@@ -127,7 +120,7 @@ static lt_status query_heuristics(const lt_dnn_graph *graph, cudnnBackendDescrip
         st = lt_dnn_check(cudnnBackendFinalize(h), "cudnnBackendFinalize, heuristics");
     if (!st)
         st = take_configs(h, config, most, count);
-    destroy_descriptor(&h);
+    lt_dnn_destroy(&h);
     return st;
 }
 
@@ -186,8 +179,8 @@ static bool is_allowed(const lt_dnn_config *c, const lt_dnn_rules *rules, bool f
 
 static void clear_config(lt_dnn_config *c)
 {
-    destroy_descriptor(&c->engine);
-    destroy_descriptor(&c->descriptor);
+    lt_dnn_destroy(&c->engine);
+    lt_dnn_destroy(&c->descriptor);
 }
 
 /* Adds the configs that are allowed; takes ownership of all. */
@@ -316,7 +309,7 @@ lt_dnn_class lt_dnn_classify_plan(const char *text)
 
 void lt_dnn_plan_clear(lt_dnn_plan *plan)
 {
-    destroy_descriptor(&plan->plan);
+    lt_dnn_destroy(&plan->plan);
     plan->workspace = 0;
 }
 
@@ -344,6 +337,6 @@ lt_status lt_dnn_plan_run(const lt_dnn_plan *plan, cudnnHandle_t handle, const i
         st = lt_dnn_check(cudnnBackendFinalize(pack), "cudnnBackendFinalize, variant pack");
     if (!st)
         st = lt_dnn_check(cudnnBackendExecute(handle, plan->plan, pack), "cudnnBackendExecute");
-    destroy_descriptor(&pack);
+    lt_dnn_destroy(&pack);
     return st;
 }

@@ -163,18 +163,13 @@ lt_status check_dtypes(const lt_cuda *c, const lt_view *const *single, int count
                            c->operation, lt_dtype_name(dtype));
 }
 
-float *data_or_null(const lt_view *v)
-{
-    return v ? (float *)v->data : NULL;
-}
-
 group_job make_job(const lt_group_norm_config *config, const lt_view *x, const lt_view *gamma,
                    const lt_view *stats)
 {
     group_job j = {};
     j.x = *x;
-    j.gamma = data_or_null(gamma);
-    j.stats = data_or_null(stats);
+    j.gamma = float_data(gamma);
+    j.stats = float_data(stats);
     j.images = x->shape.dim[0];
     j.channels = x->shape.dim[1];
     j.width = x->shape.dim[3];
@@ -200,7 +195,7 @@ lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_vie
     LT_TRY(lt_cuda_begin(c, "group_norm"));
     LT_TRY(check_dtypes(c, single, 3, x->dtype));
     group_job j = make_job(config, x, gamma, stats);
-    j.beta = data_or_null(beta);
+    j.beta = float_data(beta);
     j.y = *y;
     group_moments<<<(unsigned)(j.images * j.groups), THREADS, 0, main_stream(c)>>>(j);
     apply_group_norm<<<blocks_for_all_elements(j), THREADS, 0, main_stream(c)>>>(j);
@@ -217,8 +212,8 @@ lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
     LT_TRY(check_dtypes(c, single, 4, g->x->dtype));
     group_job j = make_job(config, g->x, g->gamma, g->stats);
     j.dy = *g->dy;
-    j.dgamma = data_or_null(g->dgamma);
-    j.dbeta = data_or_null(g->dbeta);
+    j.dgamma = float_data(g->dgamma);
+    j.dbeta = float_data(g->dbeta);
     const int64_t groups = j.images * j.groups;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, 2 * (size_t)groups * sizeof(double), &memory));
     j.sums = (double *)memory;

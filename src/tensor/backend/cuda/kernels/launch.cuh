@@ -63,6 +63,12 @@ __host__ __device__ static inline bool is_aligned(const void *data)
     return ((uintptr_t)data & 15) == 0;
 }
 
+/* Returns the data of a view of f32, NULL if it is absent. */
+static inline float *float_data(const lt_view *v)
+{
+    return v ? (float *)v->data : NULL;
+}
+
 static inline lt_rows make_rows(const lt_view *x)
 {
     lt_rows r;

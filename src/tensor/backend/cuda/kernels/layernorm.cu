@@ -150,21 +150,10 @@ template <class T, int WIDTH> __global__ void layer_grad_x(layer_gradient<T> in,
     }
 }
 
-/* Sums over one channel: of dy * xhat and of dy. */
-struct layer_sums {
-    double gamma, beta;
-};
-
-__device__ layer_sums merge_partials(const layer_sums &a, const layer_sums &b)
-{
-    const layer_sums both = {a.gamma + b.gamma, a.beta + b.beta};
-    return both;
-}
-
-/* partial: [chunk][channel]. in.gamma is NULL. */
+/* partial: [chunk][channel], with dy and the normalized x. in.gamma is NULL. */
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
-    layer_chunk_sums(layer_gradient<T> in, lt_row_cut cut, layer_sums *partial)
+    layer_chunk_sums(layer_gradient<T> in, lt_row_cut cut, grad_sums<1> *partial)
 {
     const int64_t channels = in.x.rows.channels;
     const place_in_cut p = find_place_in_cut<WIDTH>(cut, in.x.rows.count);
@@ -178,24 +167,24 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
             sum[k] += dy[k];
         }
     }
-    layer_sums all;
-    sum_over_lines(cut, product, sum, &all.gamma, &all.beta);
+    grad_sums<1> all;
+    sum_over_lines(cut, product, sum, &all.gx[0], &all.g);
     const int64_t channel = channel_of_sums<WIDTH>(cut, channels);
     if (channel >= 0)
         partial[blockIdx.y * channels + channel] = all;
 }
 
-__global__ void layer_merge_chunks(const layer_sums *partial, int64_t chunks, int64_t channels,
+__global__ void layer_merge_chunks(const grad_sums<1> *partial, int64_t chunks, int64_t channels,
                                    float *dgamma, float *dbeta)
 {
     const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
-    const layer_sums all = merge_channel_chunks(partial, chunks, channels, channel);
+    const grad_sums<1> all = merge_channel_chunks(partial, chunks, channels, channel);
     if (threadIdx.x >= MERGED || channel >= channels)
         return;
     if (dgamma)
-        dgamma[channel] = (float)all.gamma;
+        dgamma[channel] = (float)all.gx[0];
     if (dbeta)
-        dbeta[channel] = (float)all.beta;
+        dbeta[channel] = (float)all.g;
 }
 
 /* Views rows as pixels of one image. */
@@ -220,11 +209,6 @@ bool rows_can_use_vectors(const lt_view *x)
 {
     const lt_view v = rows_as_images(x);
     return can_use_vectors(&v);
-}
-
-float *float_data(const lt_view *v)
-{
-    return v ? (float *)v->data : NULL;
 }
 
 lt_status check_f32_vectors(const lt_cuda *c, const lt_view *const *vector, int count)
@@ -266,9 +250,9 @@ lt_status run_layer_sums(lt_cuda *c, layer_gradient<T> in, const lt_layernorm_gr
     const lt_row_cut cut = lt_partition_rows(in.x.rows.count, channels, WIDTH);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
-    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * channels) * sizeof(layer_sums),
-                             &memory));
-    layer_sums *partial = (layer_sums *)memory;
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN,
+                             (size_t)(cut.chunks * channels) * sizeof(grad_sums<1>), &memory));
+    grad_sums<1> *partial = (grad_sums<1> *)memory;
     in.gamma = NULL;
     layer_chunk_sums<T, WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, cut, partial);
     layer_merge_chunks<<<blocks_for_merge(channels), THREADS, 0, main_stream(c)>>>(

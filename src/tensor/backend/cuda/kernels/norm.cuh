@@ -145,6 +145,21 @@ __device__ inline lt_moments merge_partials(const lt_moments &a, const lt_moment
     return lt_moments_merge(a, b);
 }
 
+/* Sums over one channel: of the gradient, and of it times the centred x of each norm. */
+template <int NORMS> struct grad_sums {
+    double g, gx[NORMS];
+};
+
+template <int NORMS>
+__device__ grad_sums<NORMS> merge_partials(const grad_sums<NORMS> &a, const grad_sums<NORMS> &b)
+{
+    grad_sums<NORMS> both;
+    both.g = a.g + b.g;
+    for (int i = 0; i < NORMS; i++)
+        both.gx[i] = a.gx[i] + b.gx[i];
+    return both;
+}
+
 /* Channels of a block, and threads that share a channel's chunks. */
 enum { MERGED = 8, MERGERS = THREADS / MERGED };
 

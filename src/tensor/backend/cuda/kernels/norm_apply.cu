@@ -142,13 +142,13 @@ template <class T> void launch_apply(lt_cuda *c, const application<T> &a, bool v
     }
 }
 
-/* Called within an entry. The second term has no coefficients if it is in memory. */
-lt_status apply_norm_terms(lt_cuda *c, const lt_batchnorm2d_config *config,
+/* The second term has no coefficients if it is in memory. */
+lt_status apply_norm_terms(lt_cuda *c, const char *name, const lt_batchnorm2d_config *config,
                            const lt_batchnorm_addend *term, const lt_view *y, const lt_view *mask)
 {
     const lt_view *const x = term[0].x, *const residual = term[1].x;
-    const float *coef = (const float *)term[0].coef->data,
-                *more = term[1].coef ? (const float *)term[1].coef->data : (const float *)NULL;
+    const float *coef = float_data(term[0].coef), *more = float_data(term[1].coef);
+    LT_TRY(lt_cuda_begin(c, name));
     LT_TRY(check_dtype(c, term[0].coef, LT_F32));
     LT_TRY(check_dtype(c, term[1].coef, LT_F32));
     LT_TRY(check_dtype(c, residual, x->dtype));
@@ -160,27 +160,21 @@ lt_status apply_norm_terms(lt_cuda *c, const lt_batchnorm2d_config *config,
               launch_apply<T>(c, a,
                               can_use_vectors(x) && can_use_vectors(residual) && can_use_vectors(y)
                                   && is_aligned(coef) && is_aligned(more)))
-    return LT_OK;
+    return lt_cuda_end(c);
 }
 
 lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
                           const lt_view *coef, const lt_view *residual, const lt_view *y,
                           const lt_view *mask)
 {
-    lt_cuda *c = (lt_cuda *)ctx;
     const lt_batchnorm_addend term[] = {{x, coef}, {residual, NULL}};
-    LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
-    LT_TRY(apply_norm_terms(c, config, term, y, mask));
-    return lt_cuda_end(c);
+    return apply_norm_terms((lt_cuda *)ctx, "batchnorm_apply", config, term, y, mask);
 }
 
 lt_status batchnorm_add(void *ctx, const lt_batchnorm2d_config *config,
                         const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
 {
-    lt_cuda *c = (lt_cuda *)ctx;
-    LT_TRY(lt_cuda_begin(c, "batchnorm_add"));
-    LT_TRY(apply_norm_terms(c, config, term, y, mask));
-    return lt_cuda_end(c);
+    return apply_norm_terms((lt_cuda *)ctx, "batchnorm_add", config, term, y, mask);
 }
 
 } /* namespace */

@@ -17,21 +17,6 @@
 namespace
 {
 
-/* Sums over one channel: of g, and of g * (x - mean) for each norm. */
-template <int NORMS> struct grad_sums {
-    double g, gx[NORMS];
-};
-
-template <int NORMS>
-__device__ grad_sums<NORMS> merge_partials(const grad_sums<NORMS> &a, const grad_sums<NORMS> &b)
-{
-    grad_sums<NORMS> both;
-    both.g = a.g + b.g;
-    for (int i = 0; i < NORMS; i++)
-        both.gx[i] = a.gx[i] + b.gx[i];
-    return both;
-}
-
 /* The source in memory. */
 template <class T> struct norm_gradient {
     enum { NORMS = 1, AFFINE = true, TOGETHER = rows_together<T>() };
@@ -487,7 +472,7 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
                            double count, const lt_view *dx)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const float *s = sums ? (const float *)sums->data : NULL;
+    const float *s = float_data(sums);
     LT_TRY(lt_cuda_begin(c, "batchnorm_grad_x"));
     LT_TRY(check_grad_dtypes(c, in, dx, sums));
     const bool vectors = gradient_can_use_vectors(in) && can_use_vectors(dx) && is_aligned(s);

@@ -282,21 +282,16 @@ lt_status run_finish_from_sums(lt_cuda *c, const lt_view *y, const float *sum, c
     return LT_OK;
 }
 
-bool has_view_data(const lt_view *view)
-{
-    return view && view->data;
-}
-
 norm_outputs make_norm_outputs(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p)
 {
     norm_outputs n = {};
-    n.gamma = (const float *)p->gamma->data;
-    n.beta = (const float *)p->beta->data;
-    n.mean = has_view_data(p->mean) ? (float *)p->mean->data : NULL;
-    n.var = has_view_data(p->var) ? (float *)p->var->data : NULL;
-    n.coef = (float *)p->coef->data;
-    n.batches = has_view_data(p->batches) ? (int64_t *)p->batches->data : NULL;
-    n.rounded = has_view_data(p->rounded) ? p->rounded->data : NULL;
+    n.gamma = float_data(p->gamma);
+    n.beta = float_data(p->beta);
+    n.mean = float_data(p->mean);
+    n.var = float_data(p->var);
+    n.coef = float_data(p->coef);
+    n.batches = p->batches ? (int64_t *)p->batches->data : NULL;
+    n.rounded = p->rounded ? p->rounded->data : NULL;
     n.rounded_dtype = n.rounded ? p->rounded->dtype : LT_F32;
     n.count = p->coef->shape.dim[1];
     n.config = *config;
@@ -312,8 +307,8 @@ lt_status batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         LT_TRY(check_dtype(c, all[i], LT_F32));
     const norm_outputs n = make_norm_outputs(config, p);
-    const float *stats = has_view_data(p->stats) ? (const float *)p->stats->data : NULL;
-    if (stats && has_view_data(p->sums_of)) {
+    const float *stats = float_data(p->stats);
+    if (stats && p->sums_of && p->sums_of->data) {
         const sums_output out = {NULL, n};
         void *parts;
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)n.count * LT_SUMS_BYTES, &parts));

@@ -9,34 +9,18 @@ namespace
 
 static_assert(sizeof(lt_list) + 256 <= MAX_PARAMETERS, "a list fits into a kernel's parameters");
 
-struct sgd_rule {
-    static const int states = 1;
-    static __device__ void run(lt_list_element *e, const lt_list_step *s)
-    {
-        lt_sgd_element(e, s);
-    }
-};
-struct adagrad_rule {
-    static const int states = 1;
-    static __device__ void run(lt_list_element *e, const lt_list_step *s)
-    {
-        lt_adagrad_element(e, s);
-    }
-};
-struct adam_rule {
-    static const int states = 2;
-    static __device__ void run(lt_list_element *e, const lt_list_step *s)
-    {
-        lt_adam_element(e, s);
-    }
-};
-struct lerp_rule {
-    static const int states = 1;
-    static __device__ void run(lt_list_element *e, const lt_list_step *s)
-    {
-        lt_lerp_element(e, s);
-    }
-};
+#define RULE(name, count)                                                     \
+    struct name##_rule {                                                      \
+        static const int states = count;                                      \
+        static __device__ void run(lt_list_element *e, const lt_list_step *s) \
+        {                                                                     \
+            lt_##name##_element(e, s);                                        \
+        }                                                                     \
+    };
+RULE(sgd, 1)
+RULE(adagrad, 1)
+RULE(adam, 2)
+RULE(lerp, 1)
 
 template <class Rule>
 __device__ void update_one(const lt_list_item &item, int64_t i, const lt_list_step &s, float scale)

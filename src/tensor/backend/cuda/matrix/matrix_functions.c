@@ -43,9 +43,7 @@ static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count)
 
 static lt_status set_key(call *k, size_t i, const lt_view *a)
 {
-    if (a->dtype != LT_F32 && a->dtype != LT_F64)
-        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", k->c->ordinal,
-                       k->c->operation, lt_dtype_name(a->dtype));
+    LT_TRY(lt_check_matrix_dtype(k->c, a->dtype));
     k->key[i] = (lt_batch_key){.n = a->shape.dim[0], .rest = 1, .dtype = a->dtype};
     return LT_OK;
 }
