@@ -422,6 +422,11 @@ def a_dry_run_starts_nothing(cwd):
     assert "gang x 3" in out and "(grad-accum 2)" in out and "mpirun" in out and not os.path.exists(os.path.join(cwd, "here")), out
     out = works(launch(cwd, path, "--dry-run", "--on", "slurm"))
     assert re.search(r"gang: srun .*--mpi=pmix -n 3 ", out), out
+    agents = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_agent": "prted"}  # daemons on other hosts get the mark; a user's agent stays
+    for own in ({}, *({name: "mine"} for name in agents)):
+        out = works(launch(cwd, path, "--dry-run", "--on", "mpirun", "--hosts", "127.0.0.1:3", env={**environment(cwd), **own}))
+        for name, daemon in agents.items():
+            assert bool(re.search(rf"{name}=env LATHER_LAUNCH=\S+\.gang {daemon} ", out)) == (name not in own), (own, out)
     if FOLDER != "none":
         assert "4 threads: " in works(launch(cwd, os.path.join(FOLDER, "producers.ini"), "--dry-run", "--on", "threads"))
 
