@@ -422,7 +422,7 @@ def a_dry_run_starts_nothing(cwd):
     assert "gang x 3" in out and "(grad-accum 2)" in out and "mpirun" in out and not os.path.exists(os.path.join(cwd, "here")), out
     out = works(launch(cwd, path, "--dry-run", "--on", "slurm"))
     assert re.search(r"gang: srun .*--mpi=pmix -n 3 ", out), out
-    agents = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_agent": "prted"}  # daemons on other hosts get the mark; a user's agent stays
+    agents = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_agent": "prted"}  # daemons on other hosts get the mark; a user's agent is kept
     for own in ({}, *({name: "mine"} for name in agents)):
         out = works(launch(cwd, path, "--dry-run", "--on", "mpirun", "--hosts", "127.0.0.1:3", env={**environment(cwd), **own}))
         for name, daemon in agents.items():
