@@ -213,6 +213,21 @@ static void changes_do_not_depend_on_the_width(void **state)
 
 enum { BASE = 8, RATIO = 4 };
 
+/* A network and its base, with the same seed. */
+static void open_pair(problem *p, net *n, net *base)
+{
+    problem_open(p);
+    net_open(n, p->device, RATIO * BASE, 1);
+    net_open(base, p->device, BASE, 1);
+}
+
+static void close_pair(problem *p, net *n, net *base)
+{
+    net_close(base);
+    net_close(n);
+    problem_close(p);
+}
+
 typedef struct scale_row {
     const char *json;
     double lr[2 * LAYERS]; /* one per parameter: weight and bias of each layer */
@@ -235,9 +250,7 @@ static void each_parameter_has_its_scale(void **state)
     net n, base;
     lt_optim_config config;
     assert_ok(lt_optim_config_parse(&config, r->json, strlen(r->json)));
-    problem_open(&p);
-    net_open(&n, p.device, RATIO * BASE, 1);
-    net_open(&base, p.device, BASE, 1);
+    open_pair(&p, &n, &base);
     lt_optim *o = make(&config, &n.list), *of_base = make(&config, &base.list);
     assert_ok(lt_mup_scale_optim(o, of_base, NULL));
     for (size_t i = 0; i < o->count; i++) {
@@ -248,9 +261,7 @@ static void each_parameter_has_its_scale(void **state)
     }
     lt_optim_free(&of_base);
     lt_optim_free(&o);
-    net_close(&base);
-    net_close(&n);
-    problem_close(&p);
+    close_pair(&p, &n, &base);
     lt_optim_config_clear(&config);
 }
 
@@ -269,9 +280,7 @@ static void initial_values_follow_the_base(void **state)
     problem p;
     net n, base;
     (void)state;
-    problem_open(&p);
-    net_open(&n, p.device, RATIO * BASE, 1);
-    net_open(&base, p.device, BASE, 1);
+    open_pair(&p, &n, &base);
     assert_ok(lt_mup_scale_values(&n.list, &base.list, NULL));
     for (size_t i = 0; i < LAYERS; i++)
         assert_near(first_value(n.list.item[2 * i]), scale[i] * first_value(base.list.item[2 * i]),
@@ -282,9 +291,7 @@ static void initial_values_follow_the_base(void **state)
     assert_ok(lt_tensor_fill(base.list.item[3]->value, 1));
     assert_ok(lt_mup_scale_values(&n.list, &base.list, "hidden.b"));
     assert_near(first_value(n.list.item[3]), 0.25, 1e-6);
-    net_close(&base);
-    net_close(&n);
-    problem_close(&p);
+    close_pair(&p, &n, &base);
 }
 
 static lt_update_size no_size(const lt_optim *self, const lt_slot *slot)
@@ -298,9 +305,7 @@ static void shards_and_scales_that_are_no_numbers_are_rejected(void **state)
     problem p;
     net n, base;
     (void)state;
-    problem_open(&p);
-    net_open(&n, p.device, RATIO * BASE, 1);
-    net_open(&base, p.device, BASE, 1);
+    open_pair(&p, &n, &base);
     lt_param *first = n.list.item[0];
     const lt_shape shape = lt_tensor_shape(first->value);
     lt_shard_spec half = lt_shard_spec_even(shape, shape, 0, 2, 1);
@@ -320,9 +325,7 @@ static void shards_and_scales_that_are_no_numbers_are_rejected(void **state)
     o->ops = whole;
     lt_optim_free(&of_base);
     lt_optim_free(&o);
-    net_close(&base);
-    net_close(&n);
-    problem_close(&p);
+    close_pair(&p, &n, &base);
 }
 
 static void what_has_no_rule_is_rejected(void **state)
