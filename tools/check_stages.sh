@@ -211,7 +211,8 @@ test_sanitized()
     with_folders_in_memory sanitized "suites under ASan and UBSan" "$work/asan" base data service fuzz dist bytes
 }
 
-# By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before.
+# By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before. Warnings are no errors, as GCC finds
+# false ones of format-truncation with sanitizers.
 configure_sanitized() # BUILD-DIRECTORY [meson arguments]
 {
     configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization="${optimization-2}" -Dmpi=disabled
