@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from trainer import ERROR, OK, PROGRAM, USAGE, Skip, read_header, steps_of
+from trainer import ERROR, OK, PROGRAM, USAGE, Skip, complete_steps, read_header, steps_of
 from standin_ranks import ENV, TIMEOUT, Ranks, by_mpi, expect, run_rows  # after trainer, which adds its folder to the path
 
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "mpirun"
@@ -208,7 +208,7 @@ def a_killed_rank_is_named_and_the_run_resumes(cwd):
     got = ranks.finish()
     expect(got, ERROR, -signal.SIGKILL)
     assert "rank 1" in got[0][1], got[0][1]
-    last = max(int(n[5:]) for n in os.listdir(os.path.join(cwd, "run", "checkpoints")) if n.startswith("step-"))
+    last = complete_steps(os.path.join(cwd, "run"))[-1]
     more = Ranks(2, [*flags, "--epochs", "100000", "--max-steps", str(last + 3), "--resume", "auto"], cwd).finish()
     expect(more, OK)
     assert [r["step"] for r in steps_of(cwd, "run")] == list(range(1, last + 4))

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from trainer import (ERROR, INTERRUPTED, MODEL, NAME, NOISE, OK, PROGRAM, SKIPPED, TOOLS, USAGE, checkpoint, content, copy_until, crc32c, finish, full, has_mpi,
+from trainer import (ERROR, INTERRUPTED, MODEL, NAME, NOISE, OK, PROGRAM, SKIPPED, TOOLS, USAGE, checkpoint, complete_steps, content, copy_until, crc32c, finish, full, has_mpi,
                      read_header, read_safetensors, records, run_ranks, run_rows, start_ranks, wait_for, write_safetensors, write_state)
 
 LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else "mpirun"
@@ -541,8 +541,7 @@ def a_killed_rank_ends_all_and_the_run_resumes(cwd):
     # reported by the launcher: Open MPI names the rank, MPICH the process
     assert p.returncode and ("rank 1" in err or str(ranks[1]) in out + err), (p.returncode, out, err)
     assert all_end(p), "a rank is still running"
-    step = max(int(n[5:]) for n in os.listdir(os.path.join(cwd, "run", "checkpoints"))
-               if n.startswith("step-"))
+    step = complete_steps(os.path.join(cwd, "run"))[-1]
     run(2, *flags, "--epochs", "100000", "--max-steps", str(step + 3), "--resume", "auto", cwd=cwd)
     assert [r["step"] for r in records(cwd, "run", "step")] == list(range(1, step + 4))
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 import trainer
-from trainer import (ERROR, INTERRUPTED, NOISE, OK, SMALL, USAGE, Skip, checkpoint, content, digest, fails, has_step, metadata_of, records,
+from trainer import (ERROR, INTERRUPTED, NOISE, OK, SMALL, USAGE, Skip, checkpoint, complete_steps, content, digest, fails, has_step, metadata_of, records,
                      run, run_rows, same, start, steps_of, wait_for, write_state)
 
 FLAGS = [*NOISE, *SMALL, "--optim", "sgd", "--sched", "constant", "--no-tensorboard"]
@@ -114,8 +114,8 @@ def save_top_keeps_the_best_checkpoints(cwd):
     last = max(r["step"] for r in epochs)
     top = [r["step"] for r in epochs][:3]
     assert [t["step"] for t in state(cwd, "run", last)["top"]] == top, (top, state(cwd, "run", last)["top"])
-    kept = {int(n[5:]) for n in os.listdir(at(cwd, "run", "checkpoints")) if n.startswith("step-")}
-    assert kept == {*top, last}, (kept, top)
+    kept = complete_steps(at(cwd, "run"))
+    assert kept == sorted({*top, last}), (kept, top)
     assert "no --output: neither checkpoints nor weights were saved" in run(*FLAGS, "--max-steps", "1", *LINES, cwd=cwd).stderr
 
 

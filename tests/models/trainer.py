@@ -16,8 +16,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "..", "..")
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
+sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(SOURCE, "tools")]
 from rows import MPI, PATIENCE, SKIPPED, Skip, full, needs_plain_memory, run_rows  # noqa: E402,F401
+from stormlib import complete_steps  # noqa: E402,F401
 
 PROGRAM = os.path.abspath(sys.argv[1])
 NAME = os.path.basename(PROGRAM)
