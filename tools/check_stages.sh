@@ -78,8 +78,9 @@ test_main()
         skip "test suites" "the build failed"
         return
     }
-    with_folders_in_memory rows "test suites" "$work/main" --no-suite full --num-processes "$processes" && [ "$device_tests" = full ] &&
-        echo "  all tests of CUDA without a GPU passed: tools/cuda_changed --record"
+    # A busy machine is no hang: three times meson's 30 seconds.
+    with_folders_in_memory rows "test suites" "$work/main" --no-suite full --timeout-multiplier 3 --num-processes "$processes" &&
+        [ "$device_tests" = full ] && echo "  all tests of CUDA without a GPU passed: tools/cuda_changed --record"
 }
 
 # Trains in an emulator of ARM64, where --reproducible has the same bits as on this machine.
