@@ -94,7 +94,8 @@ def unusable_files_are_refused(cwd):
         for part in "train", "t10k":
             with open(os.path.join(cwd, "grey", f"{part}-{name}-ubyte"), "wb") as f:
                 f.write(content)
-    fails("--data", "grey", "--eval", "--weights", "huge.safetensors", cwd=cwd, says="huge.safetensors: the weights expect 3 channels, but the images of grey have 1")
+    for weights in "huge.safetensors", "made":  # without metadata, and with a mean of each channel
+        fails("--data", "grey", "--eval", "--weights", weights, cwd=cwd, says=f"{weights}: the weights expect 3 channels, but the images of grey have 1")
     for flag in "--save-logits", "--eval-json":
         fails(*NOISE, "--watch", "made", flag, "f", cwd=cwd, code=USAGE, says=f"{flag}: needs a single evaluation; --watch makes several")
     for name, text in ("nul", b"a\nb\0c\n"), ("empty", b"\n"):

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIVE = 5 }; /* k of top-5; with up to this many classes it is always 100 % */
@@ -78,6 +79,17 @@ static lt_status choose_input(classifier *s)
     return lt_classifier_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 
+/* Checks that the data's images have as many channels as the weights expect. */
+static lt_status check_channels(const classifier *s, int expected)
+{
+    const int found = lt_dataset_channels(s->t->input.val);
+    return found == expected
+               ? LT_OK
+               : lt_fail(LT_E_SHAPE,
+                         "%s: the weights expect %d channels, but the images of %s have %d",
+                         lt_trainer_weights(s->t), expected, s->t->line.args.data, found);
+}
+
 /* Opens the data in the trainer's input; train and val point there. */
 static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_dataset **val)
 {
@@ -90,6 +102,9 @@ static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_
                        lt_trainer_ranks(t));
     LT_TRY(lt_classifier_open_sources(s));
     LT_TRY(choose_input(s));
+    const int channels = (int)strtol(s->known.text[META_CHANNELS], NULL, 10);
+    if (channels > 0) /* before the weights' mean, which has a value for each */
+        LT_TRY(check_channels(s, channels));
     LT_TRY(lt_classifier_open_metadata(s));
     for (int c = 0; c < 3; c++) /* erased pixels become 0 after normalization */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
@@ -117,14 +132,9 @@ static lt_status choose_classes(const classifier *s, int *classes)
 /* Adapts the input to a network found in weights, and checks its channels. */
 static lt_status adapt_input_to_weights(classifier *s, const lt_model_spec *found, bool with_size)
 {
-    const int channels = lt_dataset_channels(s->t->input.val);
     if (s->origin[META_IMAGE_SIZE] == FROM_USUAL && found->size && with_size)
         LT_TRY(lt_classifier_choose_input(s, found->size));
-    if (channels != found->channels)
-        return lt_fail(LT_E_SHAPE,
-                       "%s: the weights expect %d channels, but the images of %s have %d",
-                       lt_trainer_weights(s->t), found->channels, s->t->line.args.data, channels);
-    return LT_OK;
+    return check_channels(s, found->channels);
 }
 
 static void store_metadata_number(classifier *s, metadata_key key, int value)
