@@ -90,6 +90,28 @@ static void synchronised_batch_norm_equals_one_rank(void **state)
     }
 }
 
+/* Moments are combined by kernels, which a graph can hold. */
+static void batch_norm_is_synchronised_on_the_device(void **state)
+{
+    (void)state;
+    outcome host[MAX_RANKS], device[MAX_RANKS];
+    trial t = {.ranks = 3, .f64 = true, .has_norm = true, .config = {.sync_bn = true}};
+    run_well(&t, host);
+    t.graphs = true;
+    run_well(&t, device);
+    assert_near(distance(&device[0], &host[0]), 0, 1e-13);
+    for (int c = 0; c < 4; c++) {
+        assert_near(device[2].mean[c], host[2].mean[c], 1e-15);
+        assert_near(device[2].var[c], host[2].var[c], 1e-15);
+    }
+    t.captures = true;
+    trial_run(&t, device);
+    for (int r = 0; r < t.ranks; r++) {
+        assert_int_equal(device[r].status, LT_E_UNSUPPORTED);
+        assert_non_null(strstr(device[r].message, "synchronized batch norm: run a step eagerly"));
+    }
+}
+
 /* Control: batch norm over each rank's own batch is a different function. */
 static void separate_batch_norm_differs(void **state)
 {
@@ -539,6 +561,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_equal_one_rank),
         cmocka_unit_test(ranks_equal_one_rank_in_f32),
+        cmocka_unit_test(batch_norm_is_synchronised_on_the_device),
         cmocka_unit_test(synchronised_batch_norm_equals_one_rank),
         cmocka_unit_test(separate_batch_norm_differs),
         cmocka_unit_test(ranks_are_bitwise_identical),

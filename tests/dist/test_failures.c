@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "case_ranks.h"
+#include "dist/collectives/collectives.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -343,6 +344,26 @@ static void survive_without_memory(void **state)
         lt_device_close(&device[r]);
 }
 
+static bool refuse_sum(lt_link *link, const lt_comm_call *call, uint64_t *handle)
+{
+    (void)call, (void)handle;
+    snprintf(link->why, sizeof link->why, "MPI_Iallreduce: out of requests");
+    return false;
+}
+
+static bool sum_by_engine(rank_case *c)
+{
+    lt_linked_get_endpoint(c->comm)->sum = refuse_sum;
+    return case_fails_with(c, run(c, (doing){SUM, LT_F32, 12}),
+                           "comm mpi: MPI_Iallreduce: out of requests");
+}
+
+static void report_mpis_error(void **state)
+{
+    (void)state;
+    expect_cases(2, sum_by_engine);
+}
+
 /* No deadline: it would wait forever. */
 static void close_without_memory(void **state)
 {
@@ -364,6 +385,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"a rank without memory to close ends the others", close_without_memory, NULL, NULL, NULL},
+        {"a sum that MPI does not start fails with MPI's text", report_mpis_error, NULL, NULL,
+         NULL},
         {"mismatched calls are named on both ranks", name_mismatches, NULL, NULL, NULL},
         {"mismatched calls of small data too", name_mismatches_of_small_data, NULL, NULL, NULL},
         {"matching calls are accepted", accept_matches, NULL, NULL, NULL},

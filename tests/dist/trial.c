@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "doubles.h"
 #include "ranks.h"
+#include "tensor/tensor.h"
 
 #include "lather/ops.h"
 #include "lather/optim.h"
@@ -26,7 +27,10 @@ typedef struct rank_run {
     lt_data_parallel *dp;
     lt_tensor *x, *labels;
     int batch;
+    lt_backend with_graphs;
 } rank_run;
+
+static const lt_graph_ops graphs;
 
 static double number(const char *name, int64_t i)
 {
@@ -122,6 +126,7 @@ static lt_status gradients(rank_run *r, int step)
     lt_params_zero_grad(&r->params);
     for (int m = 0; m < accum && r->at.rank < r->t->ranks - r->t->idle; m++) {
         LT_TRY(fill_batch(r, step, m));
+        r->at.device->capturing = r->t->captures;
         lt_tensor *loss = forward(r);
         if (r->dp)
             lt_data_parallel_begin(r->dp, m + 1 == accum);
@@ -182,6 +187,11 @@ static lt_status work(void *context)
     rank_run *r = context;
     int parts = r->t->ranks * (r->t->accum ? r->t->accum : 1);
     r->batch = SAMPLES / parts;
+    if (r->t->graphs) {
+        r->with_graphs = *r->at.device->backend;
+        r->with_graphs.graphs = &graphs;
+        r->at.device->backend = &r->with_graphs;
+    }
     LT_TRY(make_params(r));
     LT_TRY(lt_tape_new(&r->tape, r->at.device));
     LT_TRY(lt_tensor_new(&r->x, r->at.device, lt_device_master_dtype(r->at.device),
@@ -201,6 +211,7 @@ static lt_status work(void *context)
 static void finish(void *context)
 {
     rank_run *r = context;
+    r->at.device->capturing = false;
     lt_optim_free(&r->optim);
     lt_data_parallel_free(&r->dp);
     lt_nodes_clear(&r->nodes);

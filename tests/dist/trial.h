@@ -22,6 +22,8 @@ typedef struct trial {
     bool divided;       /* shard gradients and state */
     int other_shape;    /* rank + 1 whose last layer differs; 0: no rank */
     int per_node;       /* ranks per node; 0: nodes are unknown */
+    bool graphs;        /* the device has graphs, though no step is captured */
+    bool captures;      /* the first step is captured */
     lt_data_parallel_config config;
 } trial;
 

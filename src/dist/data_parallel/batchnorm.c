@@ -103,10 +103,10 @@ static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tens
     lt_tensor *scratch = NULL;
     if (!dp->device->capturing)
         LT_TRY(compute_shares(dp, whole));
-    if (!dp->norm_part || !dp->device->backend->vec)
+    if (!dp->norm_part)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "data parallel: backend %s does not support synchronized batch norm",
-                       dp->device->backend->name);
+                       "data parallel: synchronized batch norm: run a step eagerly before "
+                       "capturing one");
     lt_status st = lt_tensor_new(&scratch, dp->device, LT_F64, LT_SHAPE(2 * channels));
     for (int r = 1; r < lt_comm_size(dp->norm_comm) && !st; r++) {
         const lt_view a[3] = {lt_flat_slice(whole, 0, channels),
@@ -144,6 +144,7 @@ static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor
 
 static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
 {
+    const lt_backend *be = dp->device->backend;
     int64_t count = lt_tensor_count(x);
     lt_tensor *own = NULL, *whole = NULL;
     lt_status st = lt_tensor_new(&own, dp->device, LT_F64, LT_SHAPE(count));
@@ -155,8 +156,7 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
     if (!st)
         st = gather_moments(dp, own, whole);
     if (!st)
-        st = dp->device->backend->graphs ? merge_on_device(dp, whole, x)
-                                         : merge_on_host(dp, whole, x);
+        st = be->graphs && be->vec ? merge_on_device(dp, whole, x) : merge_on_host(dp, whole, x);
     lt_tensor_free(&own);
     lt_tensor_free(&whole);
     return st;
