@@ -25,14 +25,10 @@ static void keep_goes_on_with_the_old_root(void **state)
 }
 
 /* Without a gradient F is 0, and (1e-44)^(-1) no number of f32. */
-static void keep_goes_on_with_the_old_root_where_the_new_one_is_infinite(void **state)
+static lt_shampoo_config infinite_roots(lt_on_failure on_failure)
 {
-    (void)state;
     lt_shampoo_config c = usual();
-    fixture f;
-    heard h;
-    listen(&h);
-    c.on_failure = LT_ON_FAILURE_KEEP;
+    c.on_failure = on_failure;
     c.tolerated_failures = 0;
     c.epsilon = 1e-44;
     c.grafting = LT_GRAFTING_SGD;
@@ -40,18 +36,43 @@ static void keep_goes_on_with_the_old_root_where_the_new_one_is_infinite(void **
         c.inverse_exponent.value[2][d] = 1;
         c.inverse_exponent.set[2][d] = true;
     }
+    return c;
+}
+
+static lt_status step_without_gradient(fixture *f)
+{
+    give(f, 0);
+    const lt_step step = {.lr = 0.1, .attempt = ++f->attempt};
+    return lt_optim_step(f->optim, &step);
+}
+
+static void keep_goes_on_with_the_old_root_where_the_new_one_is_infinite(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = infinite_roots(LT_ON_FAILURE_KEEP);
+    fixture f;
+    heard h;
+    listen(&h);
     open_faulty(&f, false, &c);
-    for (int i = 0; i < 3; i++) {
-        give(&f, 0);
-        const lt_step step = {.lr = 0.1, .attempt = ++f.attempt};
-        assert_ok(lt_optim_step(f.optim, &step));
-    }
+    for (int i = 0; i < 3; i++)
+        assert_ok(step_without_gradient(&f));
     const roots r = roots_of(&f);
     for (int i = 0; i < ROWS * ROWS; i++)
         assert_near(r.value[0][i], i % (ROWS + 1) == 0, 0); /* as at the start */
     assert_int_equal(r.block_failures, 3);
     assert_non_null(strstr(h.last, "the old root is kept"));
     lt_log_set(NULL, NULL);
+    fixture_close(&f);
+}
+
+static void a_diagonal_without_a_power_fails_the_step(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = infinite_roots(LT_ON_FAILURE_DIAGONAL);
+    fixture f;
+    open_faulty(&f, false, &c);
+    assert_fails(step_without_gradient(&f), LT_E_ARG,
+                 "dimension 1: the factor's diagonal has no power -1 at step 1");
     fixture_close(&f);
 }
 
@@ -163,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keep_goes_on_with_the_old_root),
         cmocka_unit_test(keep_goes_on_with_the_old_root_where_the_new_one_is_infinite),
+        cmocka_unit_test(a_diagonal_without_a_power_fails_the_step),
         cmocka_unit_test(diagonal_stands_in_for_a_factor_until_it_has_a_root_again),
         cmocka_unit_test(asynchronous_roots_that_fail_give_way_to_the_diagonal_of_the_swap),
     };

@@ -31,7 +31,7 @@ static int by_value(const void *x, const void *y)
 }
 
 /* Replaces a diagonal matrix's entries, which are its eigenvalues, by their damped powers. Returns false if one has
- * no power. */
+ * no power, or one beyond the root's dtype. */
 static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, double *value,
                                       int64_t n, entry *entries)
 {
@@ -49,8 +49,11 @@ static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, doub
         value[i] = entries[i].value;
     if (!lt_inverse_powers(c, exponent, wide ? DBL_EPSILON : (double)FLT_EPSILON, value, n))
         return false;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        if (!wide && fabs(value[i]) > (double)FLT_MAX)
+            return false;
         entries[i].value = value[i];
+    }
     for (int64_t i = 0; i < n; i++)
         value[entries[i].at] = entries[i].value;
     return true;
