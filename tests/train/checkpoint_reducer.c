@@ -24,6 +24,8 @@ typedef struct keeper {
     bool gathered, loaded;
 } keeper;
 
+static bool has_number; /* of all keepers */
+
 static bool has_residual(const lt_reducer *self)
 {
     return !self->nodes->local;
@@ -71,6 +73,9 @@ static lt_status visit(lt_reducer *self, lt_state_visitor *visitor)
 {
     keeper *k = (keeper *)self;
     char name[32];
+    int64_t number = 1;
+    if (has_number)
+        LT_TRY(visitor->number(visitor->context, "count", &number));
     for (int i = 0; i < PARAMS; i++)
         for (int node = 0; node < self->nodes->count; node++) {
             const bool own = node == self->nodes->index && has_residual(self);
@@ -159,6 +164,12 @@ static lt_status fill_entry(void *context, const lt_state_entry *entry)
     return lt_tensor_write(entry->tensor, values, lt_tensor_bytes(entry->tensor));
 }
 
+static lt_status keep_number(void *context, const char *name, int64_t *value)
+{
+    (void)context, (void)name, (void)value;
+    return LT_OK;
+}
+
 static lt_status read_entry(void *context, const lt_state_entry *entry)
 {
     player *p = context;
@@ -185,7 +196,7 @@ static lt_status open_all(player *p)
 static lt_status run(void *rank)
 {
     player *p = rank;
-    lt_state_visitor fill = {fill_entry, NULL, p}, read = {read_entry, NULL, p};
+    lt_state_visitor fill = {fill_entry, keep_number, p}, read = {read_entry, NULL, p};
     LT_TRY(open_all(p));
     const lt_checkpoint_contents parts = {
         .params = &p->params, .optim = p->optim, .comm = p->base.comm, .dp = p->dp};
@@ -310,6 +321,25 @@ static void missing_residuals_start_at_zero_with_a_warning(void **state)
     assert_non_null(strstr(said, "start at zero"));
 }
 
+/* Numbers have no shares of a sum. */
+static void a_number_in_a_reducers_state_is_refused(void **state)
+{
+    (void)state;
+    player p[RANKS];
+    char path[TEMP_PATH];
+    const plan what = {.ranks = 2, .per_node = 1, .save = path_of(path, "number")};
+    const rank_group group = {RANKS_OF(p, what.ranks), .run = run, .end = end};
+    for (int r = 0; r < what.ranks; r++)
+        p[r] = (player){.plan = &what};
+    has_number = true;
+    play_ranks(&group);
+    has_number = false;
+    for (int r = 0; r < what.ranks; r++)
+        assert_string_equal(p[r].base.message,
+                            "rank 0: checkpoint: a reducer's state is tensors, not the number "
+                            "'count'");
+}
+
 /* A file without reducer state equals that of a run without data parallelism. */
 static void a_run_without_reducer_state_writes_the_same_file(void **state)
 {
@@ -336,6 +366,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(residuals_without_a_reducer_are_dropped_with_a_warning,
                                         temp_setup, temp_teardown),
         cmocka_unit_test_setup_teardown(missing_residuals_start_at_zero_with_a_warning, temp_setup,
+                                        temp_teardown),
+        cmocka_unit_test_setup_teardown(a_number_in_a_reducers_state_is_refused, temp_setup,
                                         temp_teardown),
         cmocka_unit_test_setup_teardown(a_run_without_reducer_state_writes_the_same_file,
                                         temp_setup, temp_teardown),

@@ -7,6 +7,8 @@
 #include "optim/sharding/shard.h"
 #include "train/weights/weights.h"
 
+#include "lather/ext/fail.h"
+
 static lt_status visit_extra(const lt_checkpoint_contents *parts, const lt_checkpoint_tensor *extra,
                              const lt_state_visitor *visitor)
 {
@@ -29,6 +31,13 @@ static lt_status visit_optim(const lt_checkpoint_contents *parts, lt_state_visit
     return parts->optim ? lt_optim_visit(parts->optim, visitor) : LT_OK;
 }
 
+static lt_status reject_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)value;
+    return lt_fail(LT_E_ARG, "checkpoint: a reducer's state is tensors, not the number '%s'", name);
+}
+
 lt_status lt_checkpoint_visit(const lt_checkpoint_contents *parts, lt_state_visitor *visitor,
                               lt_entry_kind *kind)
 {
@@ -39,8 +48,10 @@ lt_status lt_checkpoint_visit(const lt_checkpoint_contents *parts, lt_state_visi
     for (size_t i = 0; i < parts->extra_count; i++)
         LT_TRY(visit_extra(parts, &parts->extra[i], visitor));
     *kind = LT_ENTRY_REDUCER;
+    lt_state_visitor tensors = *visitor;
+    tensors.number = reject_number;
     if (parts->dp)
-        LT_TRY(lt_data_parallel_visit(parts->dp, visitor));
+        LT_TRY(lt_data_parallel_visit(parts->dp, &tensors));
     *kind = LT_ENTRY_OUTER;
     if (parts->local)
         LT_TRY(lt_local_steps_visit(parts->local, visitor));

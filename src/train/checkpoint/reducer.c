@@ -43,16 +43,9 @@ static lt_status count_nodes_of_sum(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static lt_status reject_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)value;
-    return lt_fail(LT_E_ARG, "checkpoint: a reducer's state is tensors, not the number '%s'", name);
-}
-
 lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *s, lt_data_parallel *dp)
 {
-    lt_state_visitor visitor = {count_nodes_of_sum, reject_number, s};
+    lt_state_visitor visitor = {count_nodes_of_sum, lt_skip_number, s};
     *s = (lt_checkpoint_reducer){0};
     return dp ? lt_data_parallel_visit(dp, &visitor) : LT_OK;
 }
