@@ -53,8 +53,8 @@ static lt_status make_folder(lt_launch *launch)
     const int bytes =
         snprintf(place->files, sizeof place->files, "%s/lather-XXXXXX", place->folder);
     if (bytes >= (int)sizeof place->files)
-        return lt_fail(LT_E_ARG, "launch: %s: a path of %d bytes, at most %zu", place->folder,
-                       bytes, sizeof place->files - 1);
+        return lt_fail(LT_E_ARG, "launch: a path of %d bytes, at most %zu: %s", bytes,
+                       sizeof place->files - 1, place->folder);
     if (!launch->config->dry_run && !mkdtemp(place->files))
         return lt_fail(LT_E_IO, "launch: %s: %s", place->files, strerror(errno));
     if (!launch->config->folder)

@@ -128,6 +128,7 @@ def a_group_that_shrinks_goes_on_without_the_dead(cwd):
     out = works(launch(cwd, text(cwd, "[w]\ncommand = sh -c 'exit ${index}'\ncount = 2\nsupervise = shrink\n")))
     assert "w.1 ended with status 1" in out, out
     fails(launch(cwd, text(cwd, "[w]\ncommand = false\ncount = 2\nsupervise = shrink 1\nbackoff = 0.01\n")), "w.")
+    fails(launch(cwd, text(cwd, "[w]\nkind = gang\nranks = 1\ncommand = false\nsupervise = shrink 1\nbackoff = 0.01\n")), "launch: w has no rank left")
 
 
 def processes_of(cwd):
@@ -379,6 +380,9 @@ def files_of_the_user_in_the_folder_are_left_alone(cwd):
     assert f"a.0| it is {os.path.realpath(cwd)}\n" in works(launch(cwd, "program.ini", "--folder", "."))
     works(launch(cwd, "program.ini", "--folder", "new", "--dry-run"))
     assert not os.path.exists(os.path.join(cwd, "new"))
+    long = 20 * (200 * "x" + "/") + 61 * "x"
+    works(launch(cwd, "program.ini", "--folder", long, "--dry-run"))
+    fails(launch(cwd, "program.ini", "--folder", long + "x", "--dry-run"), "launch: a path of 4096 bytes, at most 4095: xxx")
 
 
 def give_away(path):
