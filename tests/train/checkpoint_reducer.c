@@ -24,7 +24,7 @@ typedef struct keeper {
     bool gathered, loaded;
 } keeper;
 
-static bool has_number; /* of all keepers */
+static bool has_number; /* all keepers have a number in their state */
 
 static bool has_residual(const lt_reducer *self)
 {

@@ -3,6 +3,7 @@
 
 #include "ranks.h"
 #include "temp_folder.h"
+#include "tensor/tensor.h"
 #include "train/loop/stragglers.h"
 
 #include "lather/data_parallel.h"
@@ -23,8 +24,9 @@ typedef struct plan {
     division division;
     double clip, scale; /* maximum norm; loss scale, 0: none */
     lt_straggler_config stragglers;
-    int bad;     /* step with a gradient that is not finite; 0: none */
-    bool absent; /* half of the ranks use a layer in each step */
+    int bad;                     /* step with a gradient that is not finite; 0: none */
+    bool absent;                 /* half of the ranks use a layer in each step */
+    bool no_norms, no_frobenius; /* dp measures no norms; the device has no kernel for them */
 } plan;
 
 typedef struct rank {
@@ -166,7 +168,9 @@ static lt_status open_step(rank *r)
 {
     const plan *p = r->plan;
     const bool drops = p->stragglers.drop_compute || p->stragglers.backup_workers;
-    lt_data_parallel_config dp = {.bucket_bytes = 200, .norms = true};
+    lt_data_parallel_config dp = {.bucket_bytes = 200, .norms = !p->no_norms};
+    static lt_backend lacking;
+    const lt_backend *whole = r->at.device->backend;
     LT_TRY(lt_tape_new(&r->tape, r->at.device));
     lt_stragglers_set_dp_config(&p->stragglers, p->ranks, p->accum, &dp);
     if (r->at.comm)
@@ -187,7 +191,12 @@ static lt_status open_step(rank *r)
                                     .gradient_noise = true,
                                     .next = next,
                                     .next_context = r};
-    return lt_train_step_new(&r->step, &c);
+    lacking = *whole;
+    lacking.frobenius = NULL;
+    r->at.device->backend = p->no_frobenius ? &lacking : whole;
+    const lt_status st = lt_train_step_new(&r->step, &c);
+    r->at.device->backend = whole;
+    return st;
 }
 
 static lt_status take_step(rank *r, int number)
@@ -320,13 +329,25 @@ static void test_not_applied(void **state)
     }
 }
 
-static void test_alone(void **state)
+static void test_refused(void **state)
 {
-    const plan p = {.ranks = 1, .accum = 1, .steps = 1};
+    static const struct {
+        plan plan;
+        lt_status want;
+        const char *says;
+    } rows[] = {{{.ranks = 1, .accum = 1, .steps = 1}, LT_E_ARG, "grad_accum 2"},
+                {{.ranks = 2, .accum = 1, .steps = 1, .no_norms = true},
+                 LT_E_ARG,
+                 "train: gradient_noise: dp measures no norms"},
+                {{.ranks = 1, .accum = 2, .steps = 1, .no_frobenius = true},
+                 LT_E_UNSUPPORTED,
+                 "train: gradient_noise: ref has no frobenius"}};
     (void)state;
-    run_all(&p);
-    assert_int_equal(ranks[0].at.status, LT_E_ARG);
-    assert_non_null(strstr(ranks[0].at.message, "grad_accum 2"));
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        run_all(&rows[i].plan);
+        assert_int_equal(ranks[0].at.status, rows[i].want);
+        assert_non_null(strstr(ranks[0].at.message, rows[i].says));
+    }
 }
 
 /* --- An interrupted run --- */
@@ -503,7 +524,7 @@ int main(void)
          &(plan){.ranks = 2, .accum = 2, .steps = 3, .bad = 2}},
         {"a skipped step on one rank is not measured", test_not_applied, NULL, NULL,
          &(plan){.ranks = 1, .accum = 2, .steps = 3, .bad = 2}},
-        {"one rank with one micro-batch has one batch size", test_alone, NULL, NULL, NULL},
+        {"one batch size, or no way to measure norms, is refused", test_refused, NULL, NULL, NULL},
         {"a resumed run has the same numbers", test_resume, temp_setup, temp_teardown, NULL},
         {"without the option files have no noise fields", test_off, temp_setup, temp_teardown,
          NULL},

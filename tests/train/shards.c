@@ -22,6 +22,8 @@ typedef struct plan {
     int ranks, accum;
     method method;
     bool text, in_default_mode, f64;
+    const lt_straggler_config *stragglers;
+    const char *refusal; /* the error's text; NULL: none */
 } plan;
 
 typedef struct rank {
@@ -132,6 +134,7 @@ static lt_status run(void *context)
     c->clip_norm = 0.5;
     c->ema_decay = 0.8;
     c->eval_every = 1;
+    c->stragglers = p->stragglers;
     c->gradient_noise = true;
     c->hooks = &r->hooks;
     return run_training(t);
@@ -154,25 +157,34 @@ static void hash_file(uint8_t out[LT_SHA256_BYTES], const plan *p, const char *n
     free(file);
 }
 
-static record run_split(plan p, const int split[2])
+static void run_ranks_of(const plan *p)
 {
     const lt_device_config config = {
-        .threads = 1, .reproducible = !p.in_default_mode, .f64 = p.f64};
+        .threads = 1, .reproducible = !p->in_default_mode, .f64 = p->f64};
     char text[400], path[TEMP_PATH];
-    p.ranks = split[0];
-    p.accum = split[1];
-    const rank_group g = {RANKS_OF(ranks, p.ranks), .without_comm = p.ranks == 1, .run = run,
+    const rank_group g = {RANKS_OF(ranks, p->ranks), .without_comm = p->ranks == 1, .run = run,
                           .end = end};
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)('a' + (i * i / 3 + 5 * i) % 7);
     temp_write(temp_path(path, folder, "text"), text, sizeof text);
-    for (int i = 0; i < p.ranks; i++) {
-        ranks[i] = (rank){.plan = &p};
+    for (int i = 0; i < p->ranks; i++) {
+        ranks[i] = (rank){.plan = p};
         assert_ok(lt_device_open(&ranks[i].run.at.device, "cpu", &config));
     }
-    play_ranks_well(&g);
-    for (int i = 0; i < p.ranks; i++)
+    play_ranks(&g);
+    if (p->refusal)
+        assert_non_null(strstr(ranks[0].run.at.message, p->refusal));
+    else
+        expect_ranks(&g);
+    for (int i = 0; i < p->ranks; i++)
         lt_device_close(&ranks[i].run.at.device);
+}
+
+static record run_split(plan p, const int split[2])
+{
+    p.ranks = split[0];
+    p.accum = split[1];
+    run_ranks_of(&p);
     assert_in_range(ranks[0].numbers, 30, NUMBERS - 1);
     record hashes;
     lt_sha256(hashes.numbers, ranks[0].number, sizeof ranks[0].number);
@@ -204,6 +216,17 @@ static void splits_differ_in_the_default_mode(void **state)
     assert_memory_not_equal(a.optimizer, b.optimizer, sizeof a.optimizer);
 }
 
+static void sums_without_a_fixed_order_are_refused(void **state)
+{
+    const lt_straggler_config backup = {.backup_workers = 1};
+    (void)state;
+    run_ranks_of(&(plan){.ranks = 3, .accum = 2, .refusal = "train: 3 ranks with 2 micro-batches"});
+    run_ranks_of(&(plan){.ranks = 2,
+                         .accum = 1,
+                         .stragglers = &backup,
+                         .refusal = "but with backup workers or a deadline results depend"});
+}
+
 int main(void)
 {
     static plan list[] = {{"images, sgd", .method = SGD},
@@ -212,10 +235,13 @@ int main(void)
                           {"text, sgd", .method = SGD, .text = true},
                           {"text, adamw", .method = ADAMW, .text = true},
                           {"text, shampoo", .method = SHAMPOO, .text = true}};
-    struct CMUnitTest rows[COUNT_OF(list) + 1] = {cmocka_unit_test_setup_teardown(
-        splits_differ_in_the_default_mode, temp_setup, temp_teardown)};
+    struct CMUnitTest rows[COUNT_OF(list) + 2] = {
+        cmocka_unit_test_setup_teardown(splits_differ_in_the_default_mode, temp_setup,
+                                        temp_teardown),
+        cmocka_unit_test_setup_teardown(sums_without_a_fixed_order_are_refused, temp_setup,
+                                        temp_teardown)};
     for (size_t i = 0; i < COUNT_OF(list); i++)
-        rows[1 + i] = (struct CMUnitTest){list[i].name, any_split_is_the_same, temp_setup,
+        rows[2 + i] = (struct CMUnitTest){list[i].name, any_split_is_the_same, temp_setup,
                                           temp_teardown, &list[i]};
     return cmocka_run_group_tests_name("shards of a step", rows, NULL, NULL);
 }
