@@ -363,7 +363,7 @@ static void limit_registered(void **state)
 
 /* Environment variables of launchers. */
 static const struct {
-    const char *name, *set[6], *kind;
+    const char *name, *set[7], *kind;
     int rank, size;
 } launches[] = {
     {"none", {NULL}, "self", 0, 1},
@@ -381,6 +381,45 @@ static const struct {
      "mpi",
      1,
      3},
+    {"srun, one task on each of two nodes",
+     {"SLURM_NTASKS=2", "PMIX_RANK=1", "SLURM_LOCALID=0", "SLURM_NODEID=1",
+      "SLURM_TASKS_PER_NODE=1(x2)"},
+     "mpi",
+     0,
+     1},
+    {"srun, a fourth node of 4(x2),3",
+     {"SLURM_NTASKS=11", "PMIX_RANK=9", "SLURM_LOCALID=1", "SLURM_NODEID=3",
+      "SLURM_TASKS_PER_NODE=4(x2),3"},
+     "mpi",
+     0,
+     1},
+    {"srun, the first of nodes without tasks",
+     {"SLURM_NTASKS=4", "PMIX_RANK=1", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+      "SLURM_TASKS_PER_NODE=0,4"},
+     "mpi",
+     0,
+     1},
+    {"Open MPI within a job of Slurm",
+     {"OMPI_COMM_WORLD_SIZE=2", "PMIX_RANK=1", "SLURM_NTASKS=1", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_LOCALID=0"},
+     "mpi",
+     1,
+     2},
+    {"torchrun",
+     {"WORLD_SIZE=6", "RANK=0", "MASTER_ADDR=host", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=3"},
+     "nccl",
+     0,
+     3},
+    {"torchrun of one process",
+     {"WORLD_SIZE=1", "RANK=0", "MASTER_ADDR=host", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"},
+     "self",
+     0,
+     1},
+    {"a rank beyond its node's",
+     {"PMI_SIZE=4", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=2"},
+     "mpi",
+     0,
+     1},
     {"nonsense",
      {"OMPI_COMM_WORLD_SIZE=many", "OMPI_COMM_WORLD_LOCAL_RANK=9", "OMPI_COMM_WORLD_LOCAL_SIZE=4"},
      "self",
@@ -402,7 +441,12 @@ static void know_launchers(void **state)
                                       "SLURM_NTASKS",
                                       "SLURM_LOCALID",
                                       "SLURM_NODEID",
-                                      "SLURM_TASKS_PER_NODE"};
+                                      "SLURM_TASKS_PER_NODE",
+                                      "WORLD_SIZE",
+                                      "RANK",
+                                      "MASTER_ADDR",
+                                      "LOCAL_RANK",
+                                      "LOCAL_WORLD_SIZE"};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(launches); i++) {
         char text[128];

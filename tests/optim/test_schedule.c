@@ -93,6 +93,12 @@ static const row bad_kinds[] = {
     {"one cycle that starts above its highest rate", {RUN(ONE_CYCLE), .epochs = 2, .div_factor = 0.5, .final_div_factor = 1}, {{0}}},
     {"a cycle shorter than an update", {RUN(COSINE_RESTARTS), .cycle_epochs = 0.2, .cycle_mul = 1, .cycle_decay = 1}, {{0}}},
     {"cycles that become shorter", {RUN(COSINE_RESTARTS), .cycle_epochs = 1, .cycle_mul = 0.9, .cycle_decay = 1}, {{0}}},
+    {"cycles that become infinite", {RUN(COSINE_RESTARTS), .cycle_epochs = 1, .cycle_mul = (double)INFINITY, .cycle_decay = 1}, {{0}}},
+    {"a warm-up of fewer than no updates", {.lr = 1, .warmup_steps = -1, SPE}, {{0}}},
+    {"a decay of more than the run", {LT_SCHEDULE_WSD, .lr = 1, .epochs = 2, .decay_ratio = 1.01, SPE}, {{0}}},
+    {"one cycle that ends above its first rate", {RUN(ONE_CYCLE), .epochs = 2, .div_factor = 1, .final_div_factor = 0.5}, {{0}}},
+    {"a plateau that raises the rate", {RUN(PLATEAU), .gamma = 1.01}, {{0}}},
+    {"the first unknown schedule", {(lt_schedule_kind)(LT_SCHEDULE_PLATEAU + 1), .lr = 1, SPE}, {{0}}},
     {"an unknown schedule", {(lt_schedule_kind)99, .lr = 1, SPE}, {{0}}},
 };
 /* clang-format on */
@@ -146,6 +152,16 @@ static const row edges[] = {
      {LT_SCHEDULE_MULTISTEP, .lr = 1, .gamma = 1, .milestone = {1e-9, 2, 3, 4, 5, 6, 7, 8},
       .milestones = LT_MAX_MILESTONES, SPE},
      {{99, 1}}},
+    {"a decay that begins when the warm-up ends",
+     {LT_SCHEDULE_WSD, .lr = 1, .epochs = 2, .decay_ratio = 0.5, .warmup_epochs = 1, SPE},
+     {{1, 0}, {10, 0.9}, {11, 1}, {16, 0.5}}},
+    {"one cycle from and to its highest rate",
+     {LT_SCHEDULE_ONE_CYCLE, .lr = 1, .epochs = 1, .div_factor = 1, .final_div_factor = 1, SPE},
+     {{1, 1}, {10, 1}}},
+    {"cycles of one update",
+     {LT_SCHEDULE_COSINE_RESTARTS, .lr = 1, .cycle_epochs = 0.1, .cycle_mul = 1, .cycle_decay = 1,
+      SPE},
+     {{1, 1}, {2, 1}, {9, 1}}},
     {"a small power", {LT_SCHEDULE_POLY, .lr = 1, .epochs = 2, .power = 1e-9, SPE}, {{1, 1}}},
 };
 
