@@ -10,7 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT = 512 }; /* bytes of a status byte and its message */
+/* Bytes of a failure: its status, whether the message names a rank, the message and its NUL. */
+enum { STATUS, IS_NAMED, MESSAGE, TEXT = 512 };
+
+/* Message of the last shared failure, which names a rank. */
+static _Thread_local char shared[2 * TEXT];
 
 /* --- Host memory --- */
 
@@ -99,7 +103,7 @@ lt_status lt_comm_check_same(lt_comm *comm, const char *what, const char *text)
 
 /* --- Failures --- */
 
-/* Broadcasts TEXT bytes: status, message, NUL. */
+/* Broadcasts the bytes of a failure. */
 static lt_status broadcast_failure(lt_comm *comm, int root, char *bytes)
 {
     lt_tensor *t = NULL;
@@ -117,8 +121,9 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
 {
     char bytes[TEXT] = {0};
     if (comm->rank == root) {
-        bytes[0] = (char)mine;
-        snprintf(bytes + 1, TEXT - 1, "%s", lt_error_message());
+        bytes[STATUS] = (char)mine;
+        bytes[IS_NAMED] = *shared && !strcmp(lt_error_message(), shared); /* by a group within */
+        snprintf(bytes + MESSAGE, TEXT - MESSAGE, "%s", lt_error_message());
     }
     lt_status st = broadcast_failure(comm, root, bytes);
     if (st) { /* else the other ranks wait for the text forever */
@@ -126,11 +131,11 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
         return st;
     }
     bytes[TEXT - 1] = 0;
-    int named = 0; /* a group within this one has named the rank */
-    sscanf(bytes + 1, "rank %*d: %n", &named);
-    if (named)
-        return lt_fail((lt_status)bytes[0], "%s", bytes + 1);
-    return lt_fail((lt_status)bytes[0], "rank %d: %s", first + root, bytes + 1);
+    st = bytes[IS_NAMED]
+             ? lt_fail((lt_status)bytes[STATUS], "%s", bytes + MESSAGE)
+             : lt_fail((lt_status)bytes[STATUS], "rank %d: %s", first + root, bytes + MESSAGE);
+    snprintf(shared, sizeof shared, "%s", lt_error_message());
+    return st;
 }
 
 /* Finds the lowest failed rank, or -1 if none failed. */

@@ -391,6 +391,20 @@ static void test_stale(void **state)
 /* A corrupt file is not cleared while another job uses it. */
 static void test_damaged(void **state)
 {
+    enum { HOLDER = 12, FIRST = 560, WEIGHT = FIRST + 8, STATE = FIRST + 36, ACTIVE = 2 };
+    static const struct {
+        off_t at;
+        uint8_t bytes;
+        bool valid;
+        int64_t value;
+    } fields[] = {{HOLDER, 4, .value = -1},
+                  {HOLDER, 4, .value = 17},
+                  {HOLDER, 4, .value = 16, .valid = true},
+                  {WEIGHT, 8, .value = 0},
+                  {WEIGHT, 8, .value = 1001},
+                  {WEIGHT, 8, .value = 1000, .valid = true},
+                  {STATE, 4, .value = -1},
+                  {STATE, 4, .value = ACTIVE + 1}};
     (void)state;
     char path[TEMP_PATH];
     lt_share *share = NULL, *other = NULL;
@@ -399,8 +413,19 @@ static void test_damaged(void **state)
     assert_ok(lt_share_open(&share, &c));
     int file = open(path, O_RDWR);
     assert_true(file >= 0);
+    for (size_t i = 0; i < COUNT_OF(fields); i++) {
+        int64_t old;
+        assert_int_equal(pread(file, &old, fields[i].bytes, fields[i].at), fields[i].bytes);
+        pwrite(file, &fields[i].value, fields[i].bytes, fields[i].at);
+        if (lt_share_open(&other, &c) != (fields[i].valid ? LT_OK : LT_E_IO))
+            fail_msg("%lld at byte %d: '%s'", (long long)fields[i].value, (int)fields[i].at,
+                     lt_error_message());
+        lt_share_close(&other);
+        pwrite(file, &old, fields[i].bytes, fields[i].at);
+    }
     assert_int_equal(pwrite(file, "nonsense", 8, 0), 8);
     assert_int_equal(lt_share_open(&other, &c), LT_E_IO);
+    assert_non_null(strstr(lt_error_message(), "corrupt, and in use"));
     assert_int_equal(ftruncate(file, 10000), 0);
     assert_int_equal(lt_share_open(&other, &c), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "has 10000 bytes, want "));

@@ -102,6 +102,7 @@ def a_plateau_lowers_the_rate_and_a_resume_keeps_it(cwd):
     fails(*flags, "--sched-kwargs", "metric=val_acc", cwd=cwd, code=USAGE, says="--sched-kwargs metric: unknown metric 'val_acc'")
     fails(*FLAGS, "--sched-kwargs", "pct-start=0.5", cwd=cwd, code=USAGE, says="--pct-start: needs --sched onecycle, but it is constant")
     fails(*FLAGS, "--warmup-steps", "9", "--max-steps", "8", cwd=cwd, code=USAGE, says="--warmup-steps 9: longer than the run of 8 steps")
+    run(*FLAGS, "--warmup-steps", "2", "--max-steps", "2", cwd=cwd)
     fails(*FLAGS, "--warmup-steps", "9", "--warmup-epochs", "1", cwd=cwd, code=USAGE, says="contradict each other")
 
 

@@ -28,7 +28,8 @@ def common_aliases_of_options_are_accepted(cwd):
 
 def a_multistep_schedule_needs_milestones(cwd):
     fails(*NOISE, *SMALL, "--sched", "multistep", cwd=cwd, code=USAGE, says="--sched multistep: needs --milestone")
-    run(*NOISE, *SMALL, "--sched", "multistep", "--milestone", "1", "--epochs", "2", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
+    most = [word for epoch in range(1, 9) for word in ("--milestone", str(epoch))]
+    run(*NOISE, *SMALL, "--sched", "multistep", *most, "--epochs", "9", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
 
 
 def help_entries(text):
