@@ -31,7 +31,7 @@ static lt_status increment(void *context, const void *request, size_t bytes,
     return LT_OK;
 }
 
-static lt_service *serve(const char *address, const char *secret)
+static inline lt_service *serve(const char *address, const char *secret)
 {
     lt_service *s = NULL;
     assert_ok(lt_service_open(
@@ -39,7 +39,7 @@ static lt_service *serve(const char *address, const char *secret)
     return s;
 }
 
-static lt_client *connect_to(const char *address, const char *secret, bool repeat)
+static inline lt_client *connect_to(const char *address, const char *secret, bool repeat)
 {
     lt_client *c = NULL;
     assert_ok(lt_client_open(
@@ -47,7 +47,7 @@ static lt_client *connect_to(const char *address, const char *secret, bool repea
     return c;
 }
 
-static void check_call(lt_client *c, size_t bytes)
+static inline void check_call(lt_client *c, size_t bytes)
 {
     lt_response answer = {0};
     unsigned char *in = calloc(bytes + 1, 1);

@@ -1,6 +1,7 @@
 /* Services and strangers: hand-made bytes, other processes, stale files, callers that do not read. */
 
 #include "base/clock.h"
+#include "exchange.h"
 #include "increment.h"
 #include "service/challenge_response.h"
 #include "service/connection.h"
@@ -8,8 +9,6 @@
 #include "temp.h"
 
 #include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -19,8 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SECRET "a secret of tests"
-#define NONCE  "0123456789abcdef"
+#define NONCE "0123456789abcdef"
 
 static char folder[TEMP_PATH];
 
@@ -282,52 +280,7 @@ static void closing_beside_a_caller_that_does_not_read(void **state)
     close(fd);
 }
 
-static void *close_connections(void *context)
-{
-    lt_connections_close(context);
-    return NULL;
-}
-
-/* Bytes of an answer that fits into no socket's buffer are read after closing has begun. */
-static void an_answer_in_flight_arrives_when_the_service_closes(void **state)
-{
-    enum { LARGE = 4 << 20 };
-    static const char call[] = "LTS2\1\0\0\0\0\0\0\0\0\0\0";
-    static char bytes[1 << 16];
-    size_t extra = LARGE, got = 0;
-    lt_connections all = {
-        .handler = increment, .context = &extra, .max_bytes = LARGE, .threads = 1};
-    int ends[2];
-    pthread_t closing;
-    (void)state;
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    lt_connections_init(&all);
-    atomic_store(&handled, 0);
-    lt_connections_add(&all, ends[1]);
-    assert_int_equal(send(ends[0], call, sizeof call, MSG_NOSIGNAL), sizeof call);
-    while (!atomic_load(&handled))
-        usleep(1000);
-    assert_int_equal(pthread_create(&closing, NULL, close_connections, &all), 0);
-    while (send(ends[0], "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) /* until it reads no more */
-        usleep(1000);
-    for (ssize_t part; (part = read(ends[0], bytes, sizeof bytes)) > 0;)
-        got += (size_t)part;
-    assert_int_equal(got, sizeof call + LARGE);
-    pthread_join(closing, NULL);
-    close(ends[0]);
-}
-
 /* --- The handshake by hand --- */
-
-/* Sends a frame and receives one into *back; false: the connection ended. */
-static bool exchange(lt_stream *s, lt_frame_kind kind, const void *data, size_t bytes,
-                     lt_frame *back)
-{
-    const lt_frame frame = {.kind = kind, .data = data, .bytes = bytes};
-    const double deadline = lt_clock_seconds() + SECONDS;
-    return !lt_stream_send(s, &frame, deadline)
-           && !lt_stream_receive(s, back, LT_STREAM_SMALL, deadline);
-}
 
 /* A connection after HELLO and CHALLENGE. */
 static lt_stream *greet(const char *address, lt_nonces *n)
@@ -399,92 +352,6 @@ static void one_hello(void **state)
     lt_stream *s = greet(lt_service_address(service), &n);
     check_refused(s, LT_FRAME_HELLO, n.client, sizeof n.client, "unexpected message");
     lt_service_close(&service);
-}
-
-/* Adds one end of a pair of sockets; returns the other. */
-static int add_pair(lt_connections *all)
-{
-    int ends[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    lt_connections_add(all, ends[1]);
-    return ends[0];
-}
-
-/* A HELLO does not give it more time. */
-static void one_deadline(void **state)
-{
-    static const double allowed = 0.2;
-    lt_connections all = {.handler = increment, .secret = SECRET, .max_bytes = 100, .threads = 1};
-    lt_stream s = {0};
-    lt_frame back;
-    char nonce[LT_TOKEN_NONCE], byte;
-    (void)state;
-    lt_connections_init(&all);
-    all.handshake_seconds = allowed;
-    const double begin = lt_clock_seconds();
-    s.fd = add_pair(&all);
-    assert_ok(lt_token_draw(nonce));
-    if (exchange(&s, LT_FRAME_HELLO, nonce, sizeof nonce, &back))
-        assert_true(recv(s.fd, &byte, 1, 0) <= 0);
-    assert_true(lt_clock_seconds() - begin >= allowed);
-    lt_connections_close(&all);
-    close(s.fd);
-}
-
-/* Returns false if the handshake itself took longer than allowed. */
-static bool call_after(double allowed)
-{
-    lt_connections all = {.handler = increment, .secret = SECRET, .max_bytes = 100, .threads = 1};
-    lt_stream s = {0};
-    lt_nonces n;
-    lt_frame back;
-    char proof[LT_TOKEN_PROOF];
-    lt_connections_init(&all);
-    all.handshake_seconds = allowed;
-    s.fd = add_pair(&all);
-    assert_ok(lt_token_draw(n.client));
-    bool admitted = exchange(&s, LT_FRAME_HELLO, n.client, sizeof n.client, &back);
-    if (admitted) {
-        memcpy(n.service, back.data, sizeof n.service);
-        lt_proof_make(proof, SECRET, &n, LT_PROOF_CLIENT);
-        admitted = exchange(&s, LT_FRAME_PROOF, proof, sizeof proof, &back);
-    }
-    if (admitted) {
-        struct pollfd closed = {.fd = s.fd, .events = POLLIN};
-        assert_int_equal(poll(&closed, 1, (int)(1000 * allowed) + 1), 0);
-        assert_true(exchange(&s, LT_FRAME_CALL, "a", 1, &back));
-        assert_int_equal(back.kind, LT_FRAME_RESULT);
-    }
-    lt_connections_close(&all);
-    close(s.fd);
-    return admitted;
-}
-
-static void a_known_caller_has_no_deadline(void **state)
-{
-    (void)state;
-    for (double allowed = 0.1; !call_after(allowed); allowed *= 2) {
-    }
-}
-
-/* Also while the thread of the first has not noticed that it is dropped. */
-static void each_stranger_is_dropped_once(void **state)
-{
-    lt_connections all = {.handler = increment, .secret = SECRET, .max_bytes = 100, .threads = 1};
-    int fd[3];
-    char byte;
-    (void)state;
-    lt_connections_init(&all);
-    for (int i = 0; i < 3; i++)
-        fd[i] = add_pair(&all);
-    for (int i = 0; i < 2; i++)
-        lt_connections_drop_oldest(&all, 0);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(recv(fd[i], &byte, 1, 0), 0);
-    assert_true(recv(fd[2], &byte, 1, MSG_DONTWAIT) < 0);
-    lt_connections_close(&all);
-    for (int i = 0; i < 3; i++)
-        close(fd[i]);
 }
 
 static void the_oldest_stranger_is_dropped(void **state)
@@ -684,12 +551,8 @@ int main(void)
         cmocka_unit_test(a_socket_that_another_user_left),
         cmocka_unit_test(threads_of_one_process_only),
         cmocka_unit_test(closing_beside_a_caller_that_does_not_read),
-        cmocka_unit_test(an_answer_in_flight_arrives_when_the_service_closes),
         cmocka_unit_test(proofs_that_do_not_hold),
         cmocka_unit_test(one_hello),
-        cmocka_unit_test(one_deadline),
-        cmocka_unit_test(a_known_caller_has_no_deadline),
-        cmocka_unit_test(each_stranger_is_dropped_once),
         cmocka_unit_test(the_oldest_stranger_is_dropped),
         cmocka_unit_test(without_descriptors_strangers_are_dropped),
         cmocka_unit_test(services_that_break_the_protocol),
