@@ -307,6 +307,16 @@ static void an_engine_that_is_not_deterministic(void **state)
     cudnnDestroy(handle);
 }
 
+static int a_tensor_of_an_unknown_dtype(void)
+{
+    const int64_t dim[] = {1, 1, 1, 1};
+    lt_dnn_graph g = {0};
+    lt_dnn_tensor(&g, (lt_dtype)(LT_U8 + 1), dim, LT_DNN_MEMORY);
+    const lt_status st = lt_dnn_finalize_graph(&g);
+    lt_dnn_reset_graph(&g);
+    return (int)st;
+}
+
 /* --- Memory that is freed while work is queued --- */
 
 static int free_behind_a_copy(bool waits)
@@ -383,6 +393,7 @@ static const row rows[] = {
     {"control: QR with its work memory", factors_with_work_memory, 0},
     {"QR with less", factors_with_too_little, CUSOLVER_STATUS_INVALID_VALUE},
     {"control: a convolution with nothing wrong", a_convolution, 0},
+    {"a tensor of a dtype that cuDNN lacks", a_tensor_of_an_unknown_dtype, LT_E_UNSUPPORTED},
     {"a tensor that is not aligned as declared", a_convolution_not_aligned, LT_E_DEVICE},
     {"a tensor without a pointer", a_convolution_without_y, LT_E_DEVICE},
     {"a tensor in the host's memory", a_convolution_of_the_hosts_memory, DIES},

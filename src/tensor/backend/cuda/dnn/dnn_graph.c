@@ -23,12 +23,6 @@ lt_status lt_dnn_check(cudnnStatus_t status, const char *what)
                    *words ? ": " : "", words);
 }
 
-static void record_status(lt_dnn_graph *g, cudnnStatus_t status, const char *what)
-{
-    if (!g->status)
-        g->status = lt_dnn_check(status, what);
-}
-
 static void append_text(lt_dnn_graph *g, const char *format, ...) LT_PRINTF(2, 3);
 static void append_text(lt_dnn_graph *g, const char *format, ...)
 {
@@ -45,33 +39,51 @@ static void append_text(lt_dnn_graph *g, const char *format, ...)
         g->length += (size_t)length;
 }
 
-static void create_descriptor(lt_dnn_graph *g, cudnnBackendDescriptorType_t type,
-                              cudnnBackendDescriptor_t *d, const char *what)
+void lt_dnn_create(lt_status *st, cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type,
+                   const char *what)
 {
-    if (!g->status)
-        record_status(g, cudnnBackendCreateDescriptor(type, d), what);
+    if (!*st)
+        *st = lt_dnn_check(cudnnBackendCreateDescriptor(type, d), what);
 }
 
-static void set_attribute(lt_dnn_graph *g, cudnnBackendDescriptor_t d,
-                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                          int64_t count, const void *values)
+void lt_dnn_set(lt_status *st, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     char what[WORDS / 8];
     snprintf(what, sizeof what, "attribute %d", (int)name);
-    if (!g->status)
-        record_status(g, cudnnBackendSetAttribute(d, name, type, count, values), what);
+    if (!*st)
+        *st = lt_dnn_check(cudnnBackendSetAttribute(d, name, type, count, values), what);
 }
 
-static void finalize_descriptor(lt_dnn_graph *g, cudnnBackendDescriptor_t d, const char *what)
+void lt_dnn_finalize(lt_status *st, cudnnBackendDescriptor_t d, const char *what)
 {
-    if (!g->status)
-        record_status(g, cudnnBackendFinalize(d), what);
+    if (!*st)
+        *st = lt_dnn_check(cudnnBackendFinalize(d), what);
 }
 
-static const cudnnDataType_t data_types[] = {
-    [LT_F32] = CUDNN_DATA_FLOAT,     [LT_F64] = CUDNN_DATA_DOUBLE, [LT_F16] = CUDNN_DATA_HALF,
-    [LT_BF16] = CUDNN_DATA_BFLOAT16, [LT_I32] = CUDNN_DATA_INT32,  [LT_I64] = CUDNN_DATA_INT64,
-    [LT_U8] = CUDNN_DATA_UINT8};
+/* Without a default case, so that the compiler reports a dtype that is missing here. */
+static cudnnDataType_t data_type(lt_dnn_graph *g, lt_dtype dtype)
+{
+    switch (dtype) {
+    case LT_F32:
+        return CUDNN_DATA_FLOAT;
+    case LT_F64:
+        return CUDNN_DATA_DOUBLE;
+    case LT_F16:
+        return CUDNN_DATA_HALF;
+    case LT_BF16:
+        return CUDNN_DATA_BFLOAT16;
+    case LT_I32:
+        return CUDNN_DATA_INT32;
+    case LT_I64:
+        return CUDNN_DATA_INT64;
+    case LT_U8:
+        return CUDNN_DATA_UINT8;
+    }
+    if (!g->status)
+        g->status = lt_fail(LT_E_UNSUPPORTED, "cudnn: no data type for dtype %d", (int)dtype);
+    return CUDNN_DATA_FLOAT;
+}
 
 /* Properties of a new tensor, except its shape. */
 typedef struct element_kind {
@@ -80,9 +92,11 @@ typedef struct element_kind {
     bool is_virtual, by_value;
 } element_kind;
 
-static element_kind make_element_kind(lt_dtype dtype)
+static element_kind make_element_kind(lt_dnn_graph *g, lt_dtype dtype)
 {
-    return (element_kind){.type = data_types[dtype], .name = lt_dtype_name(dtype)};
+    element_kind k = {.type = data_type(g, dtype)};
+    k.name = g->status ? "" : lt_dtype_name(dtype);
+    return k;
 }
 
 static void append_extents(lt_dnn_graph *g, char begin, const int64_t n[4], char end)
@@ -95,23 +109,24 @@ static int add_tensor(lt_dnn_graph *g, const element_kind *k, const int64_t dim[
                       const int64_t stride[4])
 {
     const int64_t uid = g->tensors + 1, alignment = ALIGNMENT;
+    lt_status *st = &g->status;
     if (!g->status && g->tensors == LT_DNN_TENSORS)
         g->status =
             lt_fail(LT_E_UNSUPPORTED, "cudnn: a graph of more than %d tensors", LT_DNN_TENSORS);
     if (g->status)
         return 0;
     cudnnBackendDescriptor_t *d = &g->tensor[g->tensors];
-    create_descriptor(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, d, "tensor");
-    set_attribute(g, *d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-    set_attribute(g, *d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &k->type);
-    set_attribute(g, *d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    set_attribute(g, *d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
-    set_attribute(g, *d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
+    lt_dnn_create(st, d, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "tensor");
+    lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
+    lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &k->type);
+    lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
+    lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
     if (k->is_virtual)
-        set_attribute(g, *d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &k->is_virtual);
+        lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &k->is_virtual);
     if (k->by_value)
-        set_attribute(g, *d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &k->by_value);
-    finalize_descriptor(g, *d, "tensor");
+        lt_dnn_set(st, *d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &k->by_value);
+    lt_dnn_finalize(st, *d, "tensor");
     append_text(g, "%s%s", k->is_virtual ? "~" : "", k->name);
     append_extents(g, '[', dim, ']');
     return g->tensors++;
@@ -128,7 +143,7 @@ static int add_image(lt_dnn_graph *g, const element_kind *k, const int64_t dim[4
 
 int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_place place)
 {
-    element_kind k = make_element_kind(dtype);
+    element_kind k = make_element_kind(g, dtype);
     k.is_virtual = place == LT_DNN_VIRTUAL;
     return add_image(g, &k, dim);
 }
@@ -136,7 +151,7 @@ int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_
 int lt_dnn_strided_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4],
                           const int64_t stride[4], lt_dnn_place place)
 {
-    element_kind k = make_element_kind(dtype);
+    element_kind k = make_element_kind(g, dtype);
     k.is_virtual = place == LT_DNN_VIRTUAL;
     const int number = add_tensor(g, &k, dim, stride);
     append_extents(g, '(', stride, ')');
@@ -159,7 +174,7 @@ int lt_dnn_vector(lt_dnn_graph *g, lt_dtype dtype, int64_t channels)
 int lt_dnn_scalar(lt_dnn_graph *g, lt_dtype dtype)
 {
     const int64_t dim[] = {1, 1, 1, 1};
-    element_kind k = make_element_kind(dtype);
+    element_kind k = make_element_kind(g, dtype);
     k.by_value = true;
     return add_image(g, &k, dim);
 }
@@ -174,8 +189,8 @@ static bool add_op(lt_dnn_graph *g, cudnnBackendDescriptorType_t mode,
     if (g->status)
         return false;
     if (mode != op)
-        create_descriptor(g, mode, &g->mode[g->ops], what);
-    create_descriptor(g, op, &g->op[g->ops], what);
+        lt_dnn_create(&g->status, &g->mode[g->ops], mode, what);
+    lt_dnn_create(&g->status, &g->op[g->ops], op, what);
     g->ops++;
     return !g->status;
 }
@@ -183,14 +198,14 @@ static bool add_op(lt_dnn_graph *g, cudnnBackendDescriptorType_t mode,
 static void set_tensor(lt_dnn_graph *g, cudnnBackendAttributeName_t name, int tensor)
 {
     if (!g->status)
-        set_attribute(g, g->op[g->ops - 1], name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                      &g->tensor[tensor]);
+        lt_dnn_set(&g->status, g->op[g->ops - 1], name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                   &g->tensor[tensor]);
 }
 
 static void set_math(lt_dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name)
 {
     static const cudnnDataType_t math = CUDNN_DATA_FLOAT;
-    set_attribute(g, d, name, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    lt_dnn_set(&g->status, d, name, CUDNN_TYPE_DATA_TYPE, 1, &math);
 }
 
 static void set_geometry(lt_dnn_graph *g, const lt_conv2d_config *c)
@@ -200,13 +215,14 @@ static void set_geometry(lt_dnn_graph *g, const lt_conv2d_config *c)
     const int64_t two = 2, pad[] = {c->pad_h, c->pad_w}, stride[] = {c->stride_h, c->stride_w};
     const int64_t dilation[] = {c->dilation_h, c->dilation_w};
     set_math(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
-    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &two);
-    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, two, pad);
-    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, two, pad);
-    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, two, stride);
-    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, two, dilation);
-    finalize_descriptor(g, d, "convolution");
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
+               &mode);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &two);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, two, pad);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, two, pad);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, two, stride);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, two, dilation);
+    lt_dnn_finalize(&g->status, d, "convolution");
 }
 
 /* Attribute names of one kind of convolution. */
@@ -249,92 +265,78 @@ void lt_dnn_conv(lt_dnn_graph *g, lt_dnn_conv_kind kind, const lt_conv2d_config 
         return;
     set_geometry(g, config);
     const cudnnBackendDescriptor_t op = g->op[g->ops - 1];
-    set_attribute(g, op, n->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->mode[g->ops - 1]);
+    lt_dnn_set(&g->status, op, n->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->mode[g->ops - 1]);
     set_tensor(g, n->x, x);
     set_tensor(g, n->w, w);
     set_tensor(g, n->y, y);
-    set_attribute(g, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    set_attribute(g, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    finalize_descriptor(g, op, n->what);
+    lt_dnn_set(&g->status, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    lt_dnn_set(&g->status, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    lt_dnn_finalize(&g->status, op, n->what);
     append_text(g, "%s(%d,%d,%d;%d,%d,%d,%d,%d,%d) ", n->what, x, w, y, config->stride_h,
                 config->stride_w, config->pad_h, config->pad_w, config->dilation_h,
                 config->dilation_w);
 }
 
+/* Tensors of a pointwise operation, in the order of their attributes below; -1: absent. */
+typedef int operands[6];
+
 /* math: compute type. dimension: of an index, else -1. */
-static bool add_pointwise_with_math(lt_dnn_graph *g, cudnnPointwiseMode_t mode,
-                                    cudnnDataType_t math, int64_t dimension)
+static void add_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
+                          int64_t dimension, const operands tensor)
 {
+    static const cudnnBackendAttributeName_t name[] = {
+        CUDNN_ATTR_OPERATION_POINTWISE_XDESC,  CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+        CUDNN_ATTR_OPERATION_POINTWISE_YDESC,  CUDNN_ATTR_OPERATION_POINTWISE_TDESC,
+        CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC};
     if (!add_op(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                 "pointwise"))
-        return false;
-    const cudnnBackendDescriptor_t d = g->mode[g->ops - 1];
-    set_attribute(g, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set_attribute(g, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+        return;
+    const cudnnBackendDescriptor_t d = g->mode[g->ops - 1], op = g->op[g->ops - 1];
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
     if (dimension >= 0)
-        set_attribute(g, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &dimension);
-    finalize_descriptor(g, d, "pointwise");
-    set_attribute(g, g->op[g->ops - 1], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
-                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
-    return !g->status;
-}
-
-static bool add_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode)
-{
-    return add_pointwise_with_math(g, mode, CUDNN_DATA_FLOAT, -1);
-}
-
-/* Sets the operands of the current operation and finalizes it. */
-static void end_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
-{
-    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (b >= 0)
-        set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
-    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    finalize_descriptor(g, g->op[g->ops - 1], "pointwise");
-    append_text(g, "point%d(%d,%d,%d) ", (int)mode, x, b, y);
+        lt_dnn_set(&g->status, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &dimension);
+    lt_dnn_finalize(&g->status, d, "pointwise");
+    lt_dnn_set(&g->status, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    append_text(g, "point%d along %d(", (int)mode, (int)dimension);
+    for (size_t i = 0; i < sizeof(operands) / sizeof *tensor; i++) {
+        if (tensor[i] >= 0)
+            set_tensor(g, name[i], tensor[i]);
+        append_text(g, "%d,", tensor[i]);
+    }
+    lt_dnn_finalize(&g->status, op, "pointwise");
+    append_text(g, ") ");
 }
 
 void lt_dnn_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
-    if (add_pointwise(g, mode))
-        end_pointwise(g, mode, x, b, y);
+    add_pointwise(g, mode, CUDNN_DATA_FLOAT, -1, (operands){x, b, y, -1, -1, -1});
 }
 
 void lt_dnn_integer_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
     const bool compares = mode != CUDNN_POINTWISE_ADD && mode != CUDNN_POINTWISE_SUB;
-    if (add_pointwise_with_math(g, mode, compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_INT32, -1))
-        end_pointwise(g, mode, x, b, y);
+    add_pointwise(g, mode, compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_INT32, -1,
+                  (operands){x, b, y, -1, -1, -1});
 }
 
 void lt_dnn_index(lt_dnn_graph *g, int dimension, int x, int y)
 {
-    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_GEN_INDEX;
-    if (!add_pointwise_with_math(g, mode, CUDNN_DATA_FLOAT, dimension))
-        return;
-    end_pointwise(g, mode, x, -1, y);
-    append_text(g, "along %d ", dimension);
+    add_pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, dimension,
+                  (operands){x, -1, y, -1, -1, -1});
 }
 
 void lt_dnn_select(lt_dnn_graph *g, int flags, int x, int b, int y)
 {
-    if (!add_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT))
-        return;
-    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, flags);
-    end_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, x, b, y);
-    append_text(g, "by %d ", flags);
+    add_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, -1,
+                  (operands){x, b, y, flags, -1, -1});
 }
 
 void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx)
 {
-    if (!add_pointwise(g, CUDNN_POINTWISE_RELU_BWD))
-        return;
-    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
-    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
-    finalize_descriptor(g, g->op[g->ops - 1], "relu_grad");
-    append_text(g, "relu_grad(%d,%d,%d) ", dy, x, dx);
+    add_pointwise(g, CUDNN_POINTWISE_RELU_BWD, CUDNN_DATA_FLOAT, -1,
+                  (operands){x, -1, -1, -1, dy, dx});
 }
 
 void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares)
@@ -344,12 +346,13 @@ void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares)
     if (!add_op(g, type, type, "statistics"))
         return;
     const cudnnBackendDescriptor_t op = g->op[g->ops - 1];
-    set_attribute(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    lt_dnn_set(&g->status, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
+               &mode);
     set_math(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC);
     set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
     set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
-    finalize_descriptor(g, op, "statistics");
+    lt_dnn_finalize(&g->status, op, "statistics");
     append_text(g, "statistics(%d,%d,%d) ", x, sum, squares);
 }
 
@@ -359,14 +362,15 @@ void lt_dnn_reduce(lt_dnn_graph *g, cudnnReduceTensorOp_t mode, int x, int y)
                 "reduction"))
         return;
     const cudnnBackendDescriptor_t d = g->mode[g->ops - 1], op = g->op[g->ops - 1];
-    set_attribute(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
-                  &mode);
+    lt_dnn_set(&g->status, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+               &mode);
     set_math(g, d, CUDNN_ATTR_REDUCTION_COMP_TYPE);
-    finalize_descriptor(g, d, "reduction");
-    set_attribute(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    lt_dnn_finalize(&g->status, d, "reduction");
+    lt_dnn_set(&g->status, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+               1, &d);
     set_tensor(g, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
-    finalize_descriptor(g, op, "reduction");
+    lt_dnn_finalize(&g->status, op, "reduction");
     append_text(g, "reduce%d(%d,%d) ", (int)mode, x, y);
 }
 
@@ -377,12 +381,13 @@ void lt_dnn_matmul(lt_dnn_graph *g, int a, int b, int y)
         return;
     const cudnnBackendDescriptor_t d = g->mode[g->ops - 1], op = g->op[g->ops - 1];
     set_math(g, d, CUDNN_ATTR_MATMUL_COMP_TYPE);
-    finalize_descriptor(g, d, "matmul");
-    set_attribute(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    lt_dnn_finalize(&g->status, d, "matmul");
+    lt_dnn_set(&g->status, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+               &d);
     set_tensor(g, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_tensor(g, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_tensor(g, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y);
-    finalize_descriptor(g, op, "matmul");
+    lt_dnn_finalize(&g->status, op, "matmul");
     append_text(g, "matmul(%d,%d,%d) ", a, b, y);
 }
 
@@ -393,7 +398,7 @@ void lt_dnn_reshape(lt_dnn_graph *g, int x, int y)
         return;
     set_tensor(g, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
-    finalize_descriptor(g, g->op[g->ops - 1], "reshape");
+    lt_dnn_finalize(&g->status, g->op[g->ops - 1], "reshape");
     append_text(g, "reshape(%d,%d) ", x, y);
 }
 
@@ -413,17 +418,17 @@ void lt_dnn_norm_weight_grads(lt_dnn_graph *g, const lt_dnn_norm_grad *n)
     set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, n->a);
     set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, n->b);
     set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, n->c);
-    finalize_descriptor(g, g->op[g->ops - 1], "norm_weights");
+    lt_dnn_finalize(&g->status, g->op[g->ops - 1], "norm_weights");
     append_text(g, "norm_weights(%d,%d,%d,%d,%d;%d,%d,%d,%d,%d) ", n->mean, n->deviation, n->gain,
                 n->x, n->dy, n->dgain, n->dbias, n->a, n->b, n->c);
 }
 
 lt_status lt_dnn_finalize_graph(lt_dnn_graph *g)
 {
-    create_descriptor(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph, "graph");
-    set_attribute(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops,
-                  g->op);
-    finalize_descriptor(g, g->graph, "graph");
+    lt_dnn_create(&g->status, &g->graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "graph");
+    lt_dnn_set(&g->status, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+               g->ops, g->op);
+    lt_dnn_finalize(&g->status, g->graph, "graph");
     return g->status;
 }
 

@@ -74,6 +74,12 @@ LT_MUST_CHECK lt_status lt_dnn_finalize_graph(lt_dnn_graph *g);
 /* Destroys its descriptors. May be called after a failure, and again. */
 void lt_dnn_reset_graph(lt_dnn_graph *g);
 
+/* Calls on a descriptor, no-ops after a failure, which *st keeps; `what` names them in its message. */
+void lt_dnn_create(lt_status *st, cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type,
+                   const char *what);
+void lt_dnn_set(lt_status *st, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *values);
+void lt_dnn_finalize(lt_status *st, cudnnBackendDescriptor_t d, const char *what);
 /* Destroys a descriptor, if there is one, and nulls it. */
 void lt_dnn_destroy(cudnnBackendDescriptor_t *d);
 

@@ -10,30 +10,15 @@
 
 enum { NOTES = 16, MOST_PROPOSED = 96 };
 
-static lt_status set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                               cudnnBackendAttributeType_t type, int64_t count, const void *values)
+/* Creates the properties of the device that this attribute describes. */
+static lt_status make_device(cudnnBackendDescriptor_t *out, cudnnBackendAttributeName_t name,
+                             cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
-    return lt_dnn_check(cudnnBackendSetAttribute(d, name, type, count, values),
-                        "cudnnBackendSetAttribute");
-}
-
-static lt_status set_descriptor(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                                cudnnBackendDescriptor_t value)
-{
-    return set_attribute(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
-}
-
-static lt_status create_descriptor(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type)
-{
-    *d = NULL;
-    return lt_dnn_check(cudnnBackendCreateDescriptor(type, d), "cudnnBackendCreateDescriptor");
-}
-
-static lt_status finalize_device(cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t d,
-                                 lt_status st)
-{
-    if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(d), "cudnnBackendFinalize, device");
+    cudnnBackendDescriptor_t d = NULL;
+    lt_status st = LT_OK;
+    lt_dnn_create(&st, &d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device");
+    lt_dnn_set(&st, d, name, type, count, values);
+    lt_dnn_finalize(&st, d, "device");
     if (st)
         lt_dnn_destroy(&d);
     else
@@ -44,22 +29,15 @@ static lt_status finalize_device(cudnnBackendDescriptor_t *out, cudnnBackendDesc
 lt_status lt_dnn_device_properties(cudnnBackendDescriptor_t *out, const char *json,
                                    cudnnHandle_t handle)
 {
-    cudnnBackendDescriptor_t d;
-    LT_TRY(create_descriptor(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
-    lt_status st =
-        json ? set_attribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                             (int64_t)strlen(json), json)
-             : set_attribute(d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    return finalize_device(out, d, st);
+    return json ? make_device(out, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                              (int64_t)strlen(json), json)
+                : make_device(out, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
 }
 
 lt_status lt_dnn_device_by_ordinal(cudnnBackendDescriptor_t *out, int ordinal)
 {
     const int32_t number = ordinal;
-    cudnnBackendDescriptor_t d;
-    LT_TRY(create_descriptor(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
-    return finalize_device(
-        out, d, set_attribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number));
+    return make_device(out, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
 }
 
 static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, char **out)
@@ -90,9 +68,11 @@ static lt_status take_configs(cudnnBackendDescriptor_t heuristics, cudnnBackendD
                               int most, int *count)
 {
     int64_t found = 0;
+    lt_status st = LT_OK;
     *count = 0;
     for (int i = 0; i < most; i++) {
-        LT_TRY(create_descriptor(&config[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+        lt_dnn_create(&st, &config[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine config");
+        LT_TRY(st);
         *count = i + 1;
     }
     LT_TRY(
@@ -108,16 +88,15 @@ static lt_status query_heuristics(const lt_dnn_graph *graph, cudnnBackendDescrip
                                   cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *config,
                                   int most, int *count)
 {
-    cudnnBackendDescriptor_t h;
+    cudnnBackendDescriptor_t h = NULL;
+    lt_status st = LT_OK;
     *count = 0;
-    LT_TRY(create_descriptor(&h, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
-    lt_status st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph->graph);
-    if (!st)
-        st = set_attribute(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (!st)
-        st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
-    if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(h), "cudnnBackendFinalize, heuristics");
+    lt_dnn_create(&st, &h, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristics");
+    lt_dnn_set(&st, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+               &graph->graph);
+    lt_dnn_set(&st, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    lt_dnn_set(&st, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
+    lt_dnn_finalize(&st, h, "heuristics");
     if (!st)
         st = take_configs(h, config, most, count);
     lt_dnn_destroy(&h);
@@ -135,33 +114,32 @@ static bool has_note(const int *note, int64_t count, int which)
 /* Reads the properties of an engine config. Returns false if that fails. */
 static bool read_config(lt_dnn_config *c, bool *exact)
 {
-    int64_t count = 0, bytes = 0;
-    int note[NOTES]; /* both kinds of notes are enumerations, which are ints */
-    if (create_descriptor(&c->engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR))
-        return false;
-    if (cudnnBackendGetAttribute(c->descriptor, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &c->engine)
+    int64_t count = 0, behaviors = 0, numerics = 0, bytes = 0;
+    int behavior[NOTES], numeric[NOTES]; /* both are enumerations, which are ints */
+    lt_status st = LT_OK;
+    lt_dnn_create(&st, &c->engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
+    if (st
+        || cudnnBackendGetAttribute(c->descriptor, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &c->engine)
         || cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-                                    &count, &c->number))
+                                    &count, &c->number)
+        || cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                    CUDNN_TYPE_BEHAVIOR_NOTE, NOTES, &behaviors, behavior)
+        || cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                    CUDNN_TYPE_NUMERICAL_NOTE, NOTES, &numerics, numeric))
         return false;
     if (cudnnBackendGetAttribute(c->descriptor, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE,
                                  CUDNN_TYPE_INT64, 1, &count, &bytes)
         == CUDNN_STATUS_SUCCESS)
         c->workspace = (size_t)bytes;
-    if (cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                 CUDNN_TYPE_BEHAVIOR_NOTE, NOTES, &count, note))
-        return false;
-    c->compiled = has_note(note, count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
-    if (cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                 CUDNN_TYPE_NUMERICAL_NOTE, NOTES, &count, note))
-        return false;
-    c->tensor_core = has_note(note, count, CUDNN_NUMERICAL_NOTE_TENSOR_CORE)
-                     || has_note(note, count, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
-    c->nondeterministic = has_note(note, count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    c->compiled = has_note(behavior, behaviors, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+    c->tensor_core = has_note(numeric, numerics, CUDNN_NUMERICAL_NOTE_TENSOR_CORE)
+                     || has_note(numeric, numerics, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+    c->nondeterministic = has_note(numeric, numerics, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
     /* Such engines exceed the error bound of a sum of rounded products. */
-    *exact = !has_note(note, count, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
-             && !has_note(note, count, CUDNN_NUMERICAL_NOTE_FFT)
-             && !has_note(note, count, CUDNN_NUMERICAL_NOTE_WINOGRAD);
+    *exact = !has_note(numeric, numerics, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+             && !has_note(numeric, numerics, CUDNN_NUMERICAL_NOTE_FFT)
+             && !has_note(numeric, numerics, CUDNN_NUMERICAL_NOTE_WINOGRAD);
     return true;
 }
 
@@ -241,8 +219,7 @@ static lt_status read_workspace(lt_dnn_plan *p)
 /* Finalizes a plan, or clears it if st or that is a failure. */
 static lt_status finalize_plan(lt_dnn_plan *p, lt_status st)
 {
-    if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(p->plan), "cudnnBackendFinalize, plan");
+    lt_dnn_finalize(&st, p->plan, "plan");
     if (!st)
         st = read_workspace(p);
     if (st)
@@ -250,31 +227,31 @@ static lt_status finalize_plan(lt_dnn_plan *p, lt_status st)
     return st;
 }
 
-static lt_status begin_plan(lt_dnn_plan *out, const lt_dnn_config *config)
+/* Makes a plan of a config for the device that this attribute specifies. */
+static lt_status make_plan(lt_dnn_plan *out, const lt_dnn_config *config,
+                           cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                           const void *device)
 {
+    lt_status st = LT_OK;
     *out = (lt_dnn_plan){.engine = config->number, .compiled = config->compiled};
-    LT_TRY(create_descriptor(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
-    lt_status st =
-        set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config->descriptor);
-    if (st)
-        lt_dnn_plan_clear(out);
-    return st;
+    lt_dnn_create(&st, &out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "plan");
+    lt_dnn_set(&st, out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config->descriptor);
+    lt_dnn_set(&st, out->plan, name, type, 1, device);
+    return finalize_plan(out, st);
 }
 
 lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_config *config,
                           cudnnBackendDescriptor_t device)
 {
-    LT_TRY(begin_plan(out, config));
-    return finalize_plan(out,
-                         set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device));
+    return make_plan(out, config, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                     CUDNN_TYPE_BACKEND_DESCRIPTOR, &device);
 }
 
 lt_status lt_dnn_plan_new_by_handle(lt_dnn_plan *out, const lt_dnn_config *config,
                                     cudnnHandle_t handle)
 {
-    LT_TRY(begin_plan(out, config));
-    return finalize_plan(out, set_attribute(out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                            CUDNN_TYPE_HANDLE, 1, &handle));
+    return make_plan(out, config, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
 }
 
 lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
@@ -292,12 +269,13 @@ static int64_t parse_engine(const char *text)
 
 lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text, cudnnBackendDescriptor_t device)
 {
+    lt_status st = LT_OK;
     *out = (lt_dnn_plan){.engine = parse_engine(text), .untested = true};
-    LT_TRY(create_descriptor(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
-    lt_status st = set_attribute(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                 CUDNN_TYPE_CHAR, (int64_t)strlen(text), text);
-    if (!st)
-        st = set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+    lt_dnn_create(&st, &out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "plan");
+    lt_dnn_set(&st, out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+               (int64_t)strlen(text), text);
+    lt_dnn_set(&st, out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+               1, &device);
     return finalize_plan(out, st);
 }
 
@@ -318,23 +296,19 @@ lt_status lt_dnn_plan_run(const lt_dnn_plan *plan, cudnnHandle_t handle, const i
 {
     int64_t uid[LT_DNN_TENSORS];
     void *pointer[LT_DNN_TENSORS];
-    cudnnBackendDescriptor_t pack;
+    cudnnBackendDescriptor_t pack = NULL;
+    lt_status st = LT_OK;
     LT_ASSERT(count <= LT_DNN_TENSORS);
     for (int i = 0; i < count; i++) {
         uid[i] = tensor[i] + 1;
         pointer[i] = memory[i];
     }
-    LT_TRY(create_descriptor(&pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR));
-    lt_status st =
-        set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid);
-    if (!st)
-        st = set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
-                           pointer);
-    if (!st)
-        st = set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                           &workspace);
-    if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(pack), "cudnnBackendFinalize, variant pack");
+    lt_dnn_create(&st, &pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "variant pack");
+    lt_dnn_set(&st, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid);
+    lt_dnn_set(&st, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
+               pointer);
+    lt_dnn_set(&st, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    lt_dnn_finalize(&st, pack, "variant pack");
     if (!st)
         st = lt_dnn_check(cudnnBackendExecute(handle, plan->plan, pack), "cudnnBackendExecute");
     lt_dnn_destroy(&pack);
