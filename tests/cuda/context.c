@@ -3,7 +3,6 @@
 
 #include "fake.h"
 #include "near.h"
-#include "tensor/backend/cuda/steps.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,7 +1,5 @@
 /* Captures and uploads of the cuda backend: the calls that the fake device gets, in their order. */
 
-#include "tensor/backend/cuda/steps.h"
-
 #include "fake.h"
 #include "near.h"
 

@@ -6,7 +6,6 @@
 #include "kernels.h"
 #include "libraries.h"
 #include "operands.h"
-#include "steps.h"
 
 #include <cuda_runtime_api.h>
 

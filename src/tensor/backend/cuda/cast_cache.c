@@ -49,7 +49,7 @@ void *lt_cast_element_address(const lt_cuda *c, const void *p, lt_dtype *dtype)
         const size_t size = lt_dtype_size(w->copy.dtype);
         /* The cast's memory may be larger than the weight: it may be reused from a larger one. */
         if (!w->follows || at < begin
-            || at - begin >= (size_t)lt_view_element_count(&w->value) * sizeof(float))
+            || at - begin >= (size_t)lt_shape_count(w->value.shape) * sizeof(float))
             continue;
         *dtype = w->copy.dtype;
         return (char *)w->copy.data + (at - begin) / sizeof(float) * size;

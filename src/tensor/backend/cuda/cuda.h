@@ -108,6 +108,9 @@ void lt_cuda_free(void *ctx, void *data, size_t bytes);
 size_t lt_cuda_allocated_bytes(void *ctx);
 lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
 lt_status lt_cuda_sync(void *ctx);
+/* Captured graphs, and uploads on a separate stream. */
+extern const lt_graph_ops lt_cuda_graphs;
+extern const lt_upload_ops lt_cuda_uploads;
 
 /* Returns LT_OK if a library found at run time has the major version that the plugin was built with and is not older
  * than `least`, else LT_E_UNSUPPORTED. A minor version older than the build's is accepted: the loader would have

@@ -47,25 +47,21 @@ void lt_cuda_libraries_close(lt_cuda *c)
         cudnnDestroy(c->cudnn);
 }
 
+#define TEXT(status, text) [status] = #status ", " text
 /* cuSOLVER has no function for this. */
+static const char *const cusolver_texts[] = {
+    TEXT(CUSOLVER_STATUS_NOT_INITIALIZED, "not initialized"),
+    TEXT(CUSOLVER_STATUS_ALLOC_FAILED, "no memory"),
+    TEXT(CUSOLVER_STATUS_INVALID_VALUE, "an argument is not allowed"),
+    TEXT(CUSOLVER_STATUS_ARCH_MISMATCH, "not on this device"),
+    TEXT(CUSOLVER_STATUS_EXECUTION_FAILED, "a kernel failed"),
+    TEXT(CUSOLVER_STATUS_INTERNAL_ERROR, "a failure within cuSOLVER"),
+};
+
 static const char *cusolver_text(int code)
 {
-    switch (code) {
-    case CUSOLVER_STATUS_NOT_INITIALIZED:
-        return "CUSOLVER_STATUS_NOT_INITIALIZED, not initialized";
-    case CUSOLVER_STATUS_ALLOC_FAILED:
-        return "CUSOLVER_STATUS_ALLOC_FAILED, no memory";
-    case CUSOLVER_STATUS_INVALID_VALUE:
-        return "CUSOLVER_STATUS_INVALID_VALUE, an argument is not allowed";
-    case CUSOLVER_STATUS_ARCH_MISMATCH:
-        return "CUSOLVER_STATUS_ARCH_MISMATCH, not on this device";
-    case CUSOLVER_STATUS_EXECUTION_FAILED:
-        return "CUSOLVER_STATUS_EXECUTION_FAILED, a kernel failed";
-    case CUSOLVER_STATUS_INTERNAL_ERROR:
-        return "CUSOLVER_STATUS_INTERNAL_ERROR, a failure within cuSOLVER";
-    default:
-        return "a failure";
-    }
+    const int count = (int)(sizeof cusolver_texts / sizeof *cusolver_texts);
+    return code >= 0 && code < count && cusolver_texts[code] ? cusolver_texts[code] : "a failure";
 }
 
 const char *lt_cuda_library_text(lt_cuda_library library, int code)
@@ -95,29 +91,18 @@ typedef struct library {
 
 enum { LIBRARIES = 4, MAJOR = 1000 };
 
-static int get_library_version(cublasStatus_t (*get)(libraryPropertyType, int *))
-{
-    int major = 0, minor = 0;
-    get(MAJOR_VERSION, &major);
-    get(MINOR_VERSION, &minor);
-    return major * MAJOR + minor;
-}
-
-static int get_cusolver_version(void)
-{
-    int major = 0, minor = 0;
-    cusolverGetProperty(MAJOR_VERSION, &major);
-    cusolverGetProperty(MINOR_VERSION, &minor);
-    return major * MAJOR + minor;
-}
-
-static int get_cudnn_version(void)
-{
-    int major = 0, minor = 0;
-    cudnnGetProperty(MAJOR_VERSION, &major);
-    cudnnGetProperty(MINOR_VERSION, &minor);
-    return major * MAJOR + minor;
-}
+/* Defines a function that returns a library's version. The libraries' functions differ in type. */
+#define VERSION(name, get)            \
+    static int name(void)             \
+    {                                 \
+        int major = 0, minor = 0;     \
+        get(MAJOR_VERSION, &major);   \
+        get(MINOR_VERSION, &minor);   \
+        return major * MAJOR + minor; \
+    }
+VERSION(get_cudnn_version, cudnnGetProperty)
+VERSION(get_cublas_version, cublasGetProperty)
+VERSION(get_cusolver_version, cusolverGetProperty)
 
 static int get_runtime_version(void)
 {
@@ -135,7 +120,7 @@ static void find_libraries(library out[LIBRARIES])
     out[1] = (library){"cuDNN", (const void *)(uintptr_t)cudnnGetProperty,
                        CUDNN_MAJOR * MAJOR + CUDNN_LEAST_MINOR, get_cudnn_version()};
     out[2] = (library){"cuBLAS", (const void *)(uintptr_t)cublasGetProperty,
-                       CUBLAS_VER_MAJOR * MAJOR, get_library_version(cublasGetProperty)};
+                       CUBLAS_VER_MAJOR * MAJOR, get_cublas_version()};
     out[3] = (library){"cuSOLVER", (const void *)(uintptr_t)cusolverGetProperty,
                        CUSOLVER_VER_MAJOR * MAJOR, get_cusolver_version()};
 }

@@ -6,6 +6,7 @@
 #include "plan_cache.h"
 #include "plan_log.h"
 #include "product.h"
+#include "strided_iter.h"
 
 #include <cublasLt.h>
 #include <inttypes.h>
@@ -328,9 +329,7 @@ static lt_blas_product describe_product(const call *p, lt_operand operand[OPERAN
         like[i] = *view[i];
         if (operand[i].fits && view[i]->dtype == dtype[i] && lt_operand_is_aligned(view[i]))
             continue;
-        like[i].stride[2] = 1;
-        like[i].stride[1] = view[i]->shape.dim[2];
-        like[i].stride[0] = view[i]->shape.dim[1] * view[i]->shape.dim[2];
+        lt_view_set_dense_strides(&like[i]);
     }
     operand[B].keeps = operand[B].refresh = p->keeps;
     operand[BIAS] = (lt_operand){.view = has_epilogue(p) ? p->bias : NULL,

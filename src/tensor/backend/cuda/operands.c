@@ -4,6 +4,7 @@
 
 #include "cast_cache.h"
 #include "kernels.h"
+#include "strided_iter.h"
 
 #include <stdlib.h>
 
@@ -34,23 +35,6 @@ static bool is_used_directly(const lt_operand *o)
 static bool is_cached_cast(const lt_operand *o)
 {
     return o->keeps && o->view->version;
-}
-
-static void set_copy_strides(lt_view *v)
-{
-    const int64_t *d = v->shape.dim;
-    if (v->shape.ndim == 4) {
-        v->stride[0] = d[1] * d[2] * d[3];
-        v->stride[1] = 1;
-        v->stride[2] = d[3] * d[1];
-        v->stride[3] = d[1];
-        return;
-    }
-    int64_t step = 1;
-    for (int i = v->shape.ndim - 1; i >= 0; i--) {
-        v->stride[i] = step;
-        step *= d[i];
-    }
 }
 
 /* Returns whether a copy has the view's order in memory. */
@@ -109,7 +93,7 @@ lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t ex
         if (is_used_directly(o))
             continue;
         o->use.dtype = o->dtype;
-        set_copy_strides(&o->use);
+        lt_view_set_dense_strides(&o->use);
         if (is_cached_cast(o)) {
             LT_TRY(use_cached_cast(c, o));
             continue;

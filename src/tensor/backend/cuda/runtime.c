@@ -6,41 +6,44 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
-/* A call of the table that is one of the runtime. */
-#define CALL(name, call, ...)    \
+/* Functions of the table that are one call of the runtime: name, call, parameters. */
+#define CALLS(X)                                                                                   \
+    X(set_device, cudaSetDevice(ordinal), int ordinal)                                             \
+    X(memory_info, cudaMemGetInfo(free_bytes, all_bytes), size_t *free_bytes, size_t *all_bytes)   \
+    X(alloc, cudaMalloc(out, bytes), void **out, size_t bytes)                                     \
+    X(release, cudaFree(memory), void *memory)                                                     \
+    X(alloc_host, cudaMallocHost(out, bytes), void **out, size_t bytes)                            \
+    X(release_host, cudaFreeHost(memory), void *memory)                                            \
+    X(set_async, cudaMemsetAsync(dst, value, bytes, stream), void *dst, int value, size_t bytes,   \
+      lt_cuda_stream stream)                                                                       \
+    X(stream_destroy, cudaStreamDestroy(stream), lt_cuda_stream stream)                            \
+    X(stream_sync, cudaStreamSynchronize(stream), lt_cuda_stream stream)                           \
+    X(stream_wait, cudaStreamWaitEvent(stream, event, 0), lt_cuda_stream stream,                   \
+      lt_cuda_event event)                                                                         \
+    X(event_create,                                                                                \
+      cudaEventCreateWithFlags(out, timing ? cudaEventDefault : cudaEventDisableTiming),           \
+      lt_cuda_event *out, bool timing)                                                             \
+    X(event_destroy, cudaEventDestroy(event), lt_cuda_event event)                                 \
+    X(event_record, cudaEventRecord(event, stream), lt_cuda_event event, lt_cuda_stream stream)    \
+    X(event_sync, cudaEventSynchronize(event), lt_cuda_event event)                                \
+    X(event_milliseconds, cudaEventElapsedTime(out, from, to), float *out, lt_cuda_event from,     \
+      lt_cuda_event to)                                                                            \
+    X(capture_begin, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),             \
+      lt_cuda_stream stream)                                                                       \
+    X(capture_end, cudaStreamEndCapture(stream, out), lt_cuda_stream stream, lt_cuda_graph *out)   \
+    X(graph_instantiate, cudaGraphInstantiate(out, graph, 0), lt_cuda_graph_exec *out,             \
+      lt_cuda_graph graph)                                                                         \
+    X(graph_launch, cudaGraphLaunch(exec, stream), lt_cuda_graph_exec exec, lt_cuda_stream stream) \
+    X(graph_destroy, cudaGraphDestroy(graph), lt_cuda_graph graph)                                 \
+    X(graph_exec_destroy, cudaGraphExecDestroy(exec), lt_cuda_graph_exec exec)                     \
+    X(last_error, cudaGetLastError(), void)
+
+#define DEFINE(name, call, ...)  \
     static int name(__VA_ARGS__) \
     {                            \
         return (int)call;        \
     }
-
-CALL(set_device, cudaSetDevice(ordinal), int ordinal)
-CALL(memory_info, cudaMemGetInfo(free_bytes, all_bytes), size_t *free_bytes, size_t *all_bytes)
-CALL(alloc_memory, cudaMalloc(out, bytes), void **out, size_t bytes)
-CALL(free_memory, cudaFree(memory), void *memory)
-CALL(alloc_host, cudaMallocHost(out, bytes), void **out, size_t bytes)
-CALL(release_host, cudaFreeHost(memory), void *memory)
-CALL(set_async, cudaMemsetAsync(dst, value, bytes, stream), void *dst, int value, size_t bytes,
-     lt_cuda_stream stream)
-CALL(stream_destroy, cudaStreamDestroy(stream), lt_cuda_stream stream)
-CALL(stream_sync, cudaStreamSynchronize(stream), lt_cuda_stream stream)
-CALL(stream_wait, cudaStreamWaitEvent(stream, event, 0), lt_cuda_stream stream, lt_cuda_event event)
-CALL(event_create,
-     cudaEventCreateWithFlags(out, timing ? cudaEventDefault : cudaEventDisableTiming),
-     lt_cuda_event *out, bool timing)
-CALL(event_destroy, cudaEventDestroy(event), lt_cuda_event event)
-CALL(event_record, cudaEventRecord(event, stream), lt_cuda_event event, lt_cuda_stream stream)
-CALL(event_sync, cudaEventSynchronize(event), lt_cuda_event event)
-CALL(event_milliseconds, cudaEventElapsedTime(out, from, to), float *out, lt_cuda_event from,
-     lt_cuda_event to)
-CALL(capture_begin, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-     lt_cuda_stream stream)
-CALL(capture_end, cudaStreamEndCapture(stream, out), lt_cuda_stream stream, lt_cuda_graph *out)
-CALL(graph_instantiate, cudaGraphInstantiate(out, graph, 0), lt_cuda_graph_exec *out,
-     lt_cuda_graph graph)
-CALL(graph_launch, cudaGraphLaunch(exec, stream), lt_cuda_graph_exec exec, lt_cuda_stream stream)
-CALL(graph_destroy, cudaGraphDestroy(graph), lt_cuda_graph graph)
-CALL(graph_exec_destroy, cudaGraphExecDestroy(exec), lt_cuda_graph_exec exec)
-CALL(last_error, cudaGetLastError(), void)
+CALLS(DEFINE)
 
 static int get_versions(int *driver, int *runtime)
 {
@@ -113,36 +116,14 @@ static const char *error_text(lt_cuda_library library, int code)
     return named;
 }
 
-const lt_cuda_api lt_cuda_runtime = {
-    .versions = get_versions,
-    .device_count = device_count,
-    .set_device = set_device,
-    .properties = get_properties,
-    .memory_info = memory_info,
-    .alloc = alloc_memory,
-    .release = free_memory,
-    .alloc_host = alloc_host,
-    .release_host = release_host,
-    .copy_async = copy_async,
-    .set_async = set_async,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .stream_sync = stream_sync,
-    .stream_wait = stream_wait,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_sync = event_sync,
-    .event_query = event_query,
-    .event_milliseconds = event_milliseconds,
-    .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .graph_instantiate = graph_instantiate,
-    .graph_launch = graph_launch,
-    .graph_destroy = graph_destroy,
-    .graph_exec_destroy = graph_exec_destroy,
-    .last_error = last_error,
-    .text = error_text,
-    .libraries_open = lt_cuda_libraries_open,
-    .libraries_close = lt_cuda_libraries_close,
-};
+#define ENTRY(name, call, ...) .name = (name),
+const lt_cuda_api lt_cuda_runtime = {.versions = get_versions,
+                                     .device_count = device_count,
+                                     .properties = get_properties,
+                                     .copy_async = copy_async,
+                                     .stream_create = stream_create,
+                                     .event_query = event_query,
+                                     .text = error_text,
+                                     .libraries_open = lt_cuda_libraries_open,
+                                     .libraries_close = lt_cuda_libraries_close,
+                                     CALLS(ENTRY)};

@@ -1,6 +1,6 @@
 /* Graph capture and replay of steps, and uploads from the host on a separate stream. */
 
-#include "steps.h"
+#include "cuda.h"
 
 #include <stdlib.h>
 
@@ -31,9 +31,11 @@ static void close_slots(lt_cuda *c, void *data)
     free(l);
 }
 
-static lt_status get_slots(lt_cuda *c, upload_slots **out)
+/* Begins an entry that uses the slots, and creates them at the first call. */
+static lt_status begin_with_slots(lt_cuda *c, const char *operation, upload_slots **out)
 {
     lt_cuda_part *part = &c->part[LT_CUDA_STEPS];
+    LT_TRY(lt_cuda_begin(c, operation));
     *out = part->data;
     if (*out)
         return LT_OK;
@@ -147,8 +149,7 @@ static lt_status copy_to_slot(void *ctx, int slot, void *dst, const void *src, s
     lt_cuda *c = ctx;
     upload_slots *l;
     lt_cuda_stream stream = c->stream[LT_CUDA_COPIES];
-    LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(get_slots(c, &l));
+    LT_TRY(begin_with_slots(c, "upload", &l));
     if (l->waits[slot])
         LT_CUDA_TRY(c, "cudaStreamWaitEvent", c->api->stream_wait(stream, l->event[slot][FREE]));
     l->waits[slot] = false;
@@ -161,8 +162,7 @@ static lt_status stream_wait(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
-    LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(get_slots(c, &l));
+    LT_TRY(begin_with_slots(c, "upload", &l));
     LT_CUDA_TRY(c, "cudaStreamWaitEvent",
                 c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
@@ -173,8 +173,7 @@ static lt_status record_stream(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
-    LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(get_slots(c, &l));
+    LT_TRY(begin_with_slots(c, "upload", &l));
     LT_CUDA_TRY(c, "cudaEventRecord",
                 c->api->event_record(l->event[slot][FREE], c->stream[LT_CUDA_MAIN]));
     l->waits[slot] = true;
@@ -185,8 +184,7 @@ static lt_status wait_for_slot(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
-    LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(get_slots(c, &l));
+    LT_TRY(begin_with_slots(c, "upload", &l));
     LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
 }
@@ -195,8 +193,7 @@ static lt_status event_record(void *ctx, uint64_t *event)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
-    LT_TRY(lt_cuda_begin(c, "event_record"));
-    LT_TRY(get_slots(c, &l));
+    LT_TRY(begin_with_slots(c, "event_record", &l));
     LT_CUDA_TRY(c, "cudaEventRecord",
                 c->api->event_record(l->main[l->recorded % MAIN_EVENTS], c->stream[LT_CUDA_MAIN]));
     *event = l->recorded++;
@@ -208,8 +205,7 @@ static lt_status event_synchronize(void *ctx, uint64_t event)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
-    LT_TRY(lt_cuda_begin(c, "wait for results"));
-    LT_TRY(get_slots(c, &l));
+    LT_TRY(begin_with_slots(c, "wait for results", &l));
     LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(l->main[event % MAIN_EVENTS]));
     return lt_cuda_end(c);
 }

@@ -4,12 +4,21 @@
 
 #include <string.h>
 
-int64_t lt_view_element_count(const lt_view *view)
+void lt_view_set_dense_strides(lt_view *v)
 {
-    int64_t count = 1;
-    for (int d = 0; d < view->shape.ndim; d++)
-        count *= view->shape.dim[d];
-    return count;
+    const int64_t *d = v->shape.dim;
+    if (v->shape.ndim == 4) {
+        v->stride[0] = d[1] * d[2] * d[3];
+        v->stride[1] = 1;
+        v->stride[2] = d[3] * d[1];
+        v->stride[3] = d[1];
+        return;
+    }
+    int64_t step = 1;
+    for (int i = v->shape.ndim - 1; i >= 0; i--) {
+        v->stride[i] = step;
+        step *= d[i];
+    }
 }
 
 /* Copies dimension `from` of the views to dimension `to` of the iterator. */
@@ -60,7 +69,7 @@ void lt_iter_given_order(lt_iter *w, const lt_view *const *view, int operands,
 {
     memset(w, 0, sizeof *w);
     w->operands = operands;
-    w->count = lt_view_element_count(view[0]);
+    w->count = lt_shape_count(view[0]->shape);
     for (int i = 0; i < view[0]->shape.ndim; i++)
         if (view[0]->shape.dim[order[i]] != 1)
             copy_dim(w, w->ndim++, view, order[i]);

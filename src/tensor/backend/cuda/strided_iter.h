@@ -37,10 +37,11 @@ void lt_iter_given_order(lt_iter *iter, const lt_view *const *view, int operands
 /* Returns whether elements 4 i to 4 i + 3 are adjacent in all operands, at an offset that is a multiple of 4. */
 bool lt_iter_has_aligned_fours(const lt_iter *iter);
 
+/* Sets the strides of a contiguous view: channels-last if it is 4-D, else row-major. */
+void lt_view_set_dense_strides(lt_view *v);
+
 /* Returns whether element i of all operands is at offset i. */
 bool lt_iter_is_dense(const lt_iter *iter);
-
-int64_t lt_view_element_count(const lt_view *view);
 
 enum {
     LT_COLUMNS =

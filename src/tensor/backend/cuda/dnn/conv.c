@@ -3,7 +3,7 @@
  * cuDNN's fast kernels write a weight's gradient in the factors' dtype: in a 16-bit pass it is rounded once, and then
  * cast to f32 if dw is f32. */
 
-#include "conv_space_to_depth.h"
+#include "conv_plan.h"
 #include "tensor/backend/cuda/kernels.h"
 
 #include <string.h>

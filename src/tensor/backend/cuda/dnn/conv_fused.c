@@ -1,7 +1,7 @@
 /* Convolutions with a part of batch norm fused to them. The alternative of each is composed of other entries: used
  * with --fused off, where cuDNN has no engine, and where it is faster. */
 
-#include "conv_space_to_depth.h"
+#include "conv_plan.h"
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/norm_sums.h"
 
@@ -111,21 +111,19 @@ static lt_status conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
 {
     lt_cuda *c = ctx;
     const sums_call context = {norm, sums};
-    const lt_view mean = lt_conv_row_view(norm->coef, 0), rstd = lt_conv_row_view(norm->coef, 1);
-    const lt_view gamma = lt_conv_row_view(norm->gamma, 0), beta = lt_conv_row_view(norm->beta, 0);
-    const lt_view dbeta = lt_conv_row_view(sums, 0), dgamma = lt_conv_row_view(sums, 1);
+    const lt_view vector[] = {/* LT_CONV_MEAN to LT_CONV_DBETA */
+                              lt_conv_row_view(norm->coef, 0),  lt_conv_row_view(norm->coef, 1),
+                              lt_conv_row_view(norm->gamma, 0), lt_conv_row_view(norm->beta, 0),
+                              lt_conv_row_view(sums, 1),        lt_conv_row_view(sums, 0)};
     lt_conv_call call = lt_conv_make_call(LT_CONV_SUMS, config, dx, w, dy);
     call.context = &context;
     call.fused = true;
     call.other = run_unfused_grad_sums;
     call.operand[LT_CONV_NORM_X] = (lt_operand){
         .view = norm->x, .dtype = dy->dtype, .fits = lt_view_is_channels_last(norm->x)};
-    call.operand[LT_CONV_MEAN] = lt_conv_vector_operand(&mean, LT_F32, false);
-    call.operand[LT_CONV_RSTD] = lt_conv_vector_operand(&rstd, LT_F32, false);
-    call.operand[LT_CONV_GAMMA] = lt_conv_vector_operand(&gamma, LT_F32, false);
-    call.operand[LT_CONV_BETA] = lt_conv_vector_operand(&beta, LT_F32, false);
-    call.operand[LT_CONV_DGAMMA] = lt_conv_vector_operand(&dgamma, LT_F32, true);
-    call.operand[LT_CONV_DBETA] = lt_conv_vector_operand(&dbeta, LT_F32, true);
+    for (int i = LT_CONV_MEAN; i <= LT_CONV_DBETA; i++)
+        call.operand[i] =
+            lt_conv_vector_operand(&vector[i - LT_CONV_MEAN], LT_F32, i >= LT_CONV_DGAMMA);
     for (int i = LT_CONV_A; i <= LT_CONV_C; i++)
         call.work[i] = (size_t)dx->shape.dim[1] * sizeof(float);
     if (!lt_conv_may_fuse(&call.problem))

@@ -9,10 +9,11 @@
  * The alternative is to write the input, which only the caller can do. During autotuning it is written to temporary
  * memory. */
 
-#include "conv_space_to_depth.h"
+#include "conv_plan.h"
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/kernels/space_to_depth.h"
 #include "tensor/backend/cuda/norm_sums.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 typedef struct norm_call {
     const lt_batchnorm_before *norm; /* NULL: the input is pixels */
@@ -129,10 +130,9 @@ static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, c
 /* Returns a view of the normalized pixels, without data. */
 static lt_view normalized_view(const lt_view *pixels, lt_dtype dtype)
 {
-    const int64_t *dim = pixels->shape.dim;
-    return (lt_view){.dtype = dtype,
-                     .shape = pixels->shape,
-                     .stride = {dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1]}};
+    lt_view v = {.dtype = dtype, .shape = pixels->shape};
+    lt_view_set_dense_strides(&v);
+    return v;
 }
 
 /* Returns the shape of the blocks that are kept of x, or a scalar if it is not the first convolution. */

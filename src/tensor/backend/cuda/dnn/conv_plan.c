@@ -225,9 +225,7 @@ static lt_status get_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_plan **out)
 {
     lt_dnn_cache *cache = NULL;
     char key[KEY];
-    lt_status st = lt_dnn_get_cache(c, &cache);
-    if (st || !cache)
-        return st;
+    LT_TRY(lt_dnn_get_cache(c, &cache));
     make_key(c, call, key);
     LT_TRY(lt_dnn_cache_find(c, cache, key, call->other != NULL, out));
     return *out ? LT_OK : choose_plan(c, call, cache, key, out);

@@ -35,6 +35,14 @@ lt_conv_call lt_conv_make_call(lt_conv_form form, const lt_conv2d_config *config
 /* Called within an entry, after lt_cuda_begin(). */
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call);
 
+/* Changes a call of the first convolution into one on blocks of pixels (space_to_depth.h), with kernels before it and,
+ * for the weight's gradient, after it; leaves other calls unchanged. The alternative is the original convolution,
+ * unless the call has one. */
+void lt_conv_use_space_to_depth(lt_conv_call *call);
+/* The same for a call whose input is pixels: the forward pass writes their blocks to pixels->folded, the gradient
+ * reads them. */
+void lt_conv_use_pixels(lt_conv_call *call, lt_view *blocks, const lt_conv_pixels *pixels);
+
 /* Row i of [rows,C] as a tensor of the graph, and as an operand that needs no copy. */
 lt_view lt_conv_row_view(const lt_view *rows, int i);
 lt_operand lt_conv_vector_operand(const lt_view *view, lt_dtype dtype, bool written);

@@ -1,7 +1,6 @@
 /* Calls of the first convolution, by space-to-depth. */
 
-#include "conv_space_to_depth.h"
-
+#include "conv_plan.h"
 #include "tensor/backend/cuda/kernels/space_to_depth.h"
 
 #include <string.h>

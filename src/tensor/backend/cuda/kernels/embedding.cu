@@ -153,7 +153,7 @@ lt_status embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_vi
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "embedding"));
     LT_TRY(check_not_f64(c, w, y));
-    lookup_rows<<<blocks_for(lt_view_element_count(y), THREADS), THREADS, 0, main_stream(c)>>>(
+    lookup_rows<<<blocks_for(lt_shape_count(y->shape), THREADS), THREADS, 0, main_stream(c)>>>(
         get_table_ids(ids), *w, *y);
     return lt_cuda_end(c);
 }

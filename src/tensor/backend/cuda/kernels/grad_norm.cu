@@ -54,7 +54,7 @@ int64_t count_blocks(const lt_optim_item *item, size_t count)
 {
     int64_t blocks = 0;
     for (size_t i = 0; i < count; i++)
-        blocks += (lt_view_element_count(&item[i].grad) + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK;
+        blocks += (lt_shape_count(item[i].grad.shape) + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK;
     return blocks;
 }
 
@@ -67,7 +67,7 @@ lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scala
     LT_TRY(lt_cuda_begin(c, "grad_norm"));
     if (count == 1 && item->grad.dtype == LT_F64) {
         finish_grad_norm<<<1, THREADS, 0, main_stream(c)>>>(
-            (const double *)item->grad.data, lt_view_element_count(&item->grad), true, scalars);
+            (const double *)item->grad.data, lt_shape_count(item->grad.shape), true, scalars);
         return lt_cuda_end(c);
     }
     const int64_t all = count_blocks(item, count);

@@ -33,7 +33,7 @@ static lt_status fill_list_item(lt_list_item *to, const lt_optim_item *from)
         .grad = from->grad.data,
         .grad_dtype = from->grad.dtype,
         .state = {from->state[0].data, from->state[1].data},
-        .count = lt_view_element_count(measured),
+        .count = lt_shape_count(measured->shape),
         .lr_scale = (float)from->lr_scale,
         .weight_decay = (float)from->weight_decay,
         .missed = from->missed,

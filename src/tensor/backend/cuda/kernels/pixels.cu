@@ -78,7 +78,7 @@ lt_status normalize(void *ctx, const lt_normalize_config *config, const lt_view 
     LT_TRY(lt_cuda_begin(c, "normalize"));
     if (lt_view_is_channels_last(x) && lt_view_is_channels_last(y) && is_aligned(x->data)
         && is_aligned(y->data) && y->dtype != LT_F64) {
-        const int64_t count = lt_view_element_count(y);
+        const int64_t count = lt_shape_count(y->shape);
         WITH_TYPE(c, y->dtype,
                   normalize_dense<<<blocks_for(count, THREADS * LT_VECTOR_WIDTH), THREADS, 0,
                                     main_stream(c)>>>((const uint8_t *)x->data, (T *)y->data, count,

@@ -160,7 +160,7 @@ __global__ void average_grad_kernel(pool_shape s, tensor4<const T> dy, tensor4<T
 
 unsigned blocks_for_view(const lt_view *target, int vector)
 {
-    return blocks_for(lt_view_element_count(target) / vector, THREADS);
+    return blocks_for(lt_shape_count(target->shape) / vector, THREADS);
 }
 
 /* Launches the kernel for vectors or single channels; variadic: the kernel's arguments. */

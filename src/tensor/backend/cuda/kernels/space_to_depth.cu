@@ -89,14 +89,8 @@ lt_view dense_stem_view(lt_dtype dtype, int64_t n, int64_t height, int64_t width
 {
     lt_view v = {};
     v.dtype = dtype;
-    v.shape.ndim = 4;
-    const int64_t dim[4] = {n, LT_STEM_CHANNELS, height, width};
-    for (int d = 0; d < 4; d++)
-        v.shape.dim[d] = dim[d];
-    v.stride[0] = LT_STEM_CHANNELS * height * width;
-    v.stride[1] = 1;
-    v.stride[2] = LT_STEM_CHANNELS * width;
-    v.stride[3] = LT_STEM_CHANNELS;
+    v.shape = {4, {n, LT_STEM_CHANNELS, height, width}};
+    lt_view_set_dense_strides(&v);
     return v;
 }
 
@@ -157,7 +151,7 @@ extern "C" lt_status lt_space_to_depth_pixels(lt_cuda *c, const lt_view *x,
 
 extern "C" lt_status lt_space_to_depth_w(lt_cuda *c, const lt_view *w, const lt_view *filters)
 {
-    const int64_t count = lt_view_element_count(filters);
+    const int64_t count = lt_shape_count(filters->shape);
     WITH_TYPE(c, filters->dtype,
               space_to_depth_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
                   *w, (T *)filters->data, count))
@@ -166,7 +160,7 @@ extern "C" lt_status lt_space_to_depth_w(lt_cuda *c, const lt_view *w, const lt_
 
 extern "C" lt_status lt_depth_to_space_w(lt_cuda *c, const lt_view *filters, const lt_view *dw)
 {
-    const int64_t count = lt_view_element_count(filters);
+    const int64_t count = lt_shape_count(filters->shape);
     WITH_TYPE(c, filters->dtype,
               depth_to_space_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
                   (const T *)filters->data, *dw, count))

@@ -46,7 +46,7 @@ static void append_list(lt_vec_batch *batch, const lt_vec_list *list)
     batch->list[at].first_block = batch->blocks;
     for (size_t i = 0; i < list->count; i++)
         fill_expression(&batch->expression[batch->expressions++], &list->job[i], order);
-    const int64_t count = lt_view_element_count(&list->job[0].y);
+    const int64_t count = lt_shape_count(list->job[0].y.shape);
     batch->blocks += (int)((count + LT_VEC_BLOCK - 1) / LT_VEC_BLOCK);
 }
 

@@ -34,7 +34,7 @@ lt_unfolding lt_unfold(const lt_view *view, int dim, const lt_view *first)
     lt_iter_sort_dims(first, order);
     for (int d = 0; d < LT_MAX_DIMS; d++)
         f.size[d] = 1;
-    f.rest = lt_view_element_count(view) / f.n;
+    f.rest = lt_shape_count(view->shape) / f.n;
     f.by_columns = is_innermost(first, order, dim);
     if (!f.by_columns)
         append_inner_dim(&f, &last, f.n, view->stride[dim]);
