@@ -32,6 +32,31 @@ typedef struct lt_carver {
 } lt_carver;
 void *lt_carve(lt_carver *carver, size_t bytes);
 
+/* Calls the function of a library for doubles or for floats, libraryDname() or librarySname(), by TRY: LT_CUBLAS_TRY or
+ * LT_CUSOLVER_TRY. Arguments that point to elements are void pointers. */
+#define LT_WIDE_TRY(TRY, c, wide, library, name, ...) \
+    do {                                              \
+        if (wide)                                     \
+            TRY(c, library##D##name(__VA_ARGS__));    \
+        else                                          \
+            TRY(c, library##S##name(__VA_ARGS__));    \
+    } while (0)
+
+/* A factor in host memory, for such a call. */
+typedef union lt_factor {
+    double wide;
+    float narrow;
+} lt_factor;
+static inline lt_factor lt_make_factor(bool wide, double x)
+{
+    lt_factor f;
+    if (wide)
+        f.wide = x;
+    else
+        f.narrow = (float)x;
+    return f;
+}
+
 /* Copies a list to device memory as parameters of kernels; bytes: a multiple of 8. `from` may be freed afterwards,
  * also during a capture. */
 void lt_send_list(lt_cuda_stream stream, void *to, const void *from, size_t bytes);

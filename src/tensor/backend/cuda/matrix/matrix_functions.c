@@ -246,13 +246,10 @@ static factor lay_out_factor(lt_carver *v, int64_t n, size_t size, int work)
 static lt_status qr_buffer(lt_cuda *c, int n, bool wide, int *out)
 {
     int a = 0, b = 0;
-    if (wide) {
-        LT_CUSOLVER_TRY(c, cusolverDnDgeqrf_bufferSize(c->cusolver, n, n, NULL, n, &a));
-        LT_CUSOLVER_TRY(c, cusolverDnDorgqr_bufferSize(c->cusolver, n, n, n, NULL, n, NULL, &b));
-    } else {
-        LT_CUSOLVER_TRY(c, cusolverDnSgeqrf_bufferSize(c->cusolver, n, n, NULL, n, &a));
-        LT_CUSOLVER_TRY(c, cusolverDnSorgqr_bufferSize(c->cusolver, n, n, n, NULL, n, NULL, &b));
-    }
+    LT_WIDE_TRY(LT_CUSOLVER_TRY, c, wide, cusolverDn, geqrf_bufferSize, c->cusolver, n, n, NULL, n,
+                &a);
+    LT_WIDE_TRY(LT_CUSOLVER_TRY, c, wide, cusolverDn, orgqr_bufferSize, c->cusolver, n, n, n, NULL,
+                n, NULL, &b);
     *out = a > b ? a : b;
     return LT_OK;
 }
@@ -262,28 +259,6 @@ static lt_status clear_work(const call *k, const factor *f, int work, size_t siz
 {
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
                 k->c->api->set_async(f->work, 0, (size_t)work * size, k->stream));
-    return LT_OK;
-}
-
-static lt_status run_geqrf(lt_cuda *c, const factor *f, int n, bool wide, int work)
-{
-    if (wide)
-        LT_CUSOLVER_TRY(
-            c, cusolverDnDgeqrf(c->cusolver, n, n, f->columns, n, f->tau, f->work, work, f->info));
-    else
-        LT_CUSOLVER_TRY(
-            c, cusolverDnSgeqrf(c->cusolver, n, n, f->columns, n, f->tau, f->work, work, f->info));
-    return LT_OK;
-}
-
-static lt_status run_orgqr(lt_cuda *c, const factor *f, int n, bool wide, int work)
-{
-    if (wide)
-        LT_CUSOLVER_TRY(c, cusolverDnDorgqr(c->cusolver, n, n, n, f->columns, n, f->tau, f->work,
-                                            work, f->info));
-    else
-        LT_CUSOLVER_TRY(c, cusolverDnSorgqr(c->cusolver, n, n, n, f->columns, n, f->tau, f->work,
-                                            work, f->info));
     return LT_OK;
 }
 
@@ -302,10 +277,12 @@ static lt_status factorize_one(const call *k, const lt_qr_job *job, const lt_bat
     factor f = lay_out_factor(&place, n, lt_dtype_size(key->dtype), work);
     lt_columns_sort(k->stream, job->a.data, n, wide, f.rank, f.columns);
     LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
-    LT_TRY(run_geqrf(k->c, &f, n, wide, work));
+    LT_WIDE_TRY(LT_CUSOLVER_TRY, k->c, wide, cusolverDn, geqrf, k->c->cusolver, n, n, f.columns, n,
+                f.tau, f.work, work, f.info);
     lt_columns_signs(k->stream, f.columns, n, wide, f.sign);
     LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
-    LT_TRY(run_orgqr(k->c, &f, n, wide, work));
+    LT_WIDE_TRY(LT_CUSOLVER_TRY, k->c, wide, cusolverDn, orgqr, k->c->cusolver, n, n, n, f.columns,
+                n, f.tau, f.work, work, f.info);
     lt_columns_restore(k->stream, f.columns, n, wide, f.rank, f.sign, job->q.data);
     return LT_OK;
 }

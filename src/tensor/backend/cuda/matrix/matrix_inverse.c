@@ -23,7 +23,7 @@ enum { LEAF = LT_INVERSE_LEAF, PANEL = 64 };
 
 /* A block of all matrices: high part, or the whole, and low part. */
 typedef struct block {
-    char *high, *low;
+    void *high, *low;
     cublasOperation_t op;
 } block;
 
@@ -73,26 +73,19 @@ static block transpose_block(block b)
 
 /* c = alpha a b + beta c. */
 static lt_status multiply_strided(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
-                                  double beta, char *to)
+                                  double beta, void *to)
 {
     lt_cuda *c = v->c;
     const int m = (int)e.m, n = (int)e.n, k = (int)e.k, lead = (int)v->n;
     const int64_t apart = v->n * v->n;
-    if (v->wide) {
-        LT_CUBLAS_TRY(c, cublasDgemmStridedBatched(c->cublas, a.op, b.op, m, n, k, &alpha,
-                                                   (const double *)a.high, lead, apart,
-                                                   (const double *)b.high, lead, apart, &beta,
-                                                   (double *)to, lead, apart, e.count));
-        return LT_OK;
-    }
-    const float alpha_f = (float)alpha, beta_f = (float)beta;
-    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, lt_inverse_has_tf32(v->n)
-                                                      ? CUBLAS_TF32_TENSOR_OP_MATH
-                                                      : CUBLAS_DEFAULT_MATH));
-    LT_CUBLAS_TRY(c, cublasSgemmStridedBatched(c->cublas, a.op, b.op, m, n, k, &alpha_f,
-                                               (const float *)a.high, lead, apart,
-                                               (const float *)b.high, lead, apart, &beta_f,
-                                               (float *)to, lead, apart, e.count));
+    const lt_factor product = lt_make_factor(v->wide, alpha), kept = lt_make_factor(v->wide, beta);
+    if (!v->wide)
+        LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, lt_inverse_has_tf32(v->n)
+                                                          ? CUBLAS_TF32_TENSOR_OP_MATH
+                                                          : CUBLAS_DEFAULT_MATH));
+    LT_WIDE_TRY(LT_CUBLAS_TRY, c, v->wide, cublas, gemmStridedBatched, c->cublas, a.op, b.op, m, n,
+                k, (const void *)&product, a.high, lead, apart, b.high, lead, apart,
+                (const void *)&kept, to, lead, apart, e.count);
     return LT_OK;
 }
 
@@ -114,8 +107,7 @@ static lt_status multiply_split(const lt_inverses *v, gemm_size e, double alpha,
 static void split_block(const lt_inverses *v, block b, int64_t rows, int64_t columns)
 {
     if (v->split)
-        lt_blocks_split(v->c->stream[LT_CUDA_MAIN], (float *)b.high, (float *)b.low, rows, columns,
-                        v->n, v->split);
+        lt_blocks_split(v->c->stream[LT_CUDA_MAIN], b.high, b.low, rows, columns, v->n, v->split);
 }
 
 /* Returns the end of the panel of `size` rows or columns that begins at `begin`. Elements of X above its diagonal
@@ -132,23 +124,12 @@ static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const 
     const int n = (int)v->side, count = (int)v->count;
     lt_leaves_pad(c->stream[LT_CUDA_MAIN], v, wide, w);
     LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, CUBLAS_DEFAULT_MATH));
-    if (wide) {
-        const double one = 1;
-        LT_CUSOLVER_TRY(c, cusolverDnDpotrfBatched(c->cusolver, CUBLAS_FILL_MODE_LOWER, n,
-                                                   (double **)w->a_at, n, w->info, count));
-        LT_CUBLAS_TRY(c, cublasDtrsmBatched(c->cublas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_LOWER,
-                                            CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one,
-                                            (const double *const *)w->a_at, n,
-                                            (double *const *)w->x_at, n, count));
-    } else {
-        const float one = 1;
-        LT_CUSOLVER_TRY(c, cusolverDnSpotrfBatched(c->cusolver, CUBLAS_FILL_MODE_LOWER, n,
-                                                   (float **)w->a_at, n, w->info, count));
-        LT_CUBLAS_TRY(c, cublasStrsmBatched(c->cublas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_LOWER,
-                                            CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one,
-                                            (const float *const *)w->a_at, n,
-                                            (float *const *)w->x_at, n, count));
-    }
+    const lt_factor one = lt_make_factor(wide, 1);
+    LT_WIDE_TRY(LT_CUSOLVER_TRY, c, wide, cusolverDn, potrfBatched, c->cusolver,
+                CUBLAS_FILL_MODE_LOWER, n, (void *)w->a_at, n, w->info, count);
+    LT_WIDE_TRY(LT_CUBLAS_TRY, c, wide, cublas, trsmBatched, c->cublas, CUBLAS_SIDE_LEFT,
+                CUBLAS_FILL_MODE_LOWER, CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, (const void *)&one,
+                (void *)w->a_at, n, (void *)w->x_at, n, count);
     lt_leaves_copy_back(c->stream[LT_CUDA_MAIN], v, wide, w);
     return LT_OK;
 }

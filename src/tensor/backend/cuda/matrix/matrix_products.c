@@ -240,19 +240,10 @@ static lt_status multiply_gram(const call *k, const lt_batch_key *key, const pie
     const cublasOperation_t left = key->by_columns ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasOperation_t right = key->by_columns ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_DEVICE));
-    if (key->dtype == LT_F64) {
-        const double *f = l->coefficients;
-        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, left, right, side, side, rest, f,
-                                            (const double *const *)l->a, lead,
-                                            (const double *const *)l->b, lead, f + 1,
-                                            (double *const *)l->out, n, m));
-    } else {
-        const float *f = l->coefficients;
-        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, left, right, side, side, rest, f,
-                                            (const float *const *)l->a, lead,
-                                            (const float *const *)l->b, lead, f + 1,
-                                            (float *const *)l->out, n, m));
-    }
+    LT_WIDE_TRY(LT_CUBLAS_TRY, c, key->dtype == LT_F64, cublas, gemmBatched, c->cublas, left, right,
+                side, side, rest, l->coefficients, (void *)l->a, lead, (void *)l->b, lead,
+                (void *)((char *)l->coefficients + lt_dtype_size(key->dtype)), (void *)l->out, n,
+                m);
     return LT_OK;
 }
 
@@ -420,25 +411,16 @@ static lt_status multiply_mode(const call *k, const lt_batch_key *key, const pie
 {
     (void)p;
     lt_cuda *c = k->c;
-    const bool columns = key->by_columns;
+    const bool columns = key->by_columns, wide = key->dtype == LT_F64;
+    const lt_factor one = lt_make_factor(wide, 1), zero = lt_make_factor(wide, 0);
     const int n = (int)key->n, rest = (int)key->rest, rows = columns ? n : rest;
     const cublasOperation_t op = key->transpose != columns ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t left = columns ? op : CUBLAS_OP_N, right = columns ? CUBLAS_OP_N : op;
     void **const a = columns ? l->b : l->a, **const b = columns ? l->a : l->b;
     LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_HOST));
-    if (key->dtype == LT_F64) {
-        const double one = 1, zero = 0;
-        LT_CUBLAS_TRY(c,
-                      cublasDgemmBatched(c->cublas, left, right, rows, columns ? rest : n, n, &one,
-                                         (const double *const *)a, rows, (const double *const *)b,
-                                         n, &zero, (double *const *)l->out, rows, m));
-    } else {
-        const float one = 1, zero = 0;
-        LT_CUBLAS_TRY(c,
-                      cublasSgemmBatched(c->cublas, left, right, rows, columns ? rest : n, n, &one,
-                                         (const float *const *)a, rows, (const float *const *)b, n,
-                                         &zero, (float *const *)l->out, rows, m));
-    }
+    LT_WIDE_TRY(LT_CUBLAS_TRY, c, wide, cublas, gemmBatched, c->cublas, left, right, rows,
+                columns ? rest : n, n, (const void *)&one, (void *)a, rows, (void *)b, n,
+                (const void *)&zero, (void *)l->out, rows, m);
     return LT_OK;
 }
 
