@@ -272,17 +272,17 @@ lt_status relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_vie
     return run_elementwise((lt_cuda *)ctx, "relu_grad", relu_grad_rule(), given);
 }
 
-/* Runs gelu by fast instructions if the function is gelu and y has 16 bits; else *done is false. */
-template <bool GRAD>
-lt_status fast_gelu(lt_cuda *c, const char *name, const lt_pointwise *f,
-                    const lt_view *const given[DY + 1], bool *done)
+/* Runs a rule of a function, or, if that is gelu and y has 16 bits, gelu by fast instructions. */
+template <bool GRAD, class Rule>
+lt_status run_function(lt_cuda *c, const char *name, const Rule &rule,
+                       const lt_view *const given[DY + 1])
 {
-    const bool tanh = f->kind == LT_POINTWISE_GELU_TANH;
-    *done = (tanh || f->kind == LT_POINTWISE_GELU) && lt_dtype_size(given[OUT]->dtype) == 2;
-    if (!*done)
-        return LT_OK;
-    return tanh ? run_elementwise(c, name, gelu_rule<true, GRAD>(), given)
-                : run_elementwise(c, name, gelu_rule<false, GRAD>(), given);
+    const bool is_short = lt_dtype_size(given[OUT]->dtype) == 2;
+    if (is_short && rule.f.kind == LT_POINTWISE_GELU_TANH)
+        return run_elementwise(c, name, gelu_rule<true, GRAD>(), given);
+    if (is_short && rule.f.kind == LT_POINTWISE_GELU)
+        return run_elementwise(c, name, gelu_rule<false, GRAD>(), given);
+    return run_elementwise(c, name, rule, given);
 }
 
 lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
@@ -290,9 +290,7 @@ lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt
 {
     const value_rule rule = {*f};
     const lt_view *const given[] = {y, a, b, NULL};
-    bool done;
-    LT_TRY(fast_gelu<false>((lt_cuda *)ctx, "pointwise", f, given, &done));
-    return done ? LT_OK : run_elementwise((lt_cuda *)ctx, "pointwise", rule, given);
+    return run_function<false>((lt_cuda *)ctx, "pointwise", rule, given);
 }
 
 lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
@@ -300,9 +298,7 @@ lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_v
 {
     const grad_rule rule = {*f, input};
     const lt_view *const given[] = {d, a, b, dy};
-    bool done;
-    LT_TRY(fast_gelu<true>((lt_cuda *)ctx, "pointwise_grad", f, given, &done));
-    return done ? LT_OK : run_elementwise((lt_cuda *)ctx, "pointwise_grad", rule, given);
+    return run_function<true>((lt_cuda *)ctx, "pointwise_grad", rule, given);
 }
 
 } /* namespace */

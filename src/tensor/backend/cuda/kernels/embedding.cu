@@ -141,18 +141,11 @@ table_ids get_table_ids(const lt_view *ids)
     return t;
 }
 
-lt_status check_not_f64(const lt_cuda *c, const lt_view *a, const lt_view *b)
-{
-    if (a->dtype != LT_F64 && b->dtype != LT_F64)
-        return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for f64", c->ordinal, c->operation);
-}
-
 lt_status embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "embedding"));
-    LT_TRY(check_not_f64(c, w, y));
+    LT_TRY(check_not_f64(c, {w, y}));
     lookup_rows<<<blocks_for(lt_shape_count(y->shape), THREADS), THREADS, 0, main_stream(c)>>>(
         get_table_ids(ids), *w, *y);
     return lt_cuda_end(c);
@@ -186,7 +179,7 @@ lt_status embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy, const
     const bool direct = chunks == 1 && dw->dtype == LT_F32 && lt_view_is_contiguous(dw);
     void *sums = dw->data;
     LT_TRY(lt_cuda_begin(c, "embedding_grad"));
-    LT_TRY(check_not_f64(c, dy, dw));
+    LT_TRY(check_not_f64(c, {dy, dw}));
     if (!direct)
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(chunks * rows * columns) * sizeof(float),
                                  &sums));

@@ -150,19 +150,6 @@ __global__ void group_norm_dx(group_job j)
     lt_set_element_f32(j.y.data, j.y.dtype, element_offset(j, j.y, e), (float)dx);
 }
 
-lt_status check_dtypes(const lt_cuda *c, const lt_view *const *single, int count, lt_dtype dtype)
-{
-    bool known = dtype != LT_F64;
-    for (int i = 0; i < count && known; i++)
-        if (single[i]) {
-            dtype = single[i]->dtype;
-            known = dtype == LT_F32;
-        }
-    return known ? LT_OK
-                 : lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal,
-                           c->operation, lt_dtype_name(dtype));
-}
-
 group_job make_job(const lt_group_norm_config *config, const lt_view *x, const lt_view *gamma,
                    const lt_view *stats)
 {
@@ -191,9 +178,9 @@ lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_vie
                      const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_view *const single[] = {gamma, beta, stats};
     LT_TRY(lt_cuda_begin(c, "group_norm"));
-    LT_TRY(check_dtypes(c, single, 3, x->dtype));
+    LT_TRY(check_not_f64(c, {x}));
+    LT_TRY(check_dtype(c, LT_F32, {gamma, beta, stats}));
     group_job j = make_job(config, x, gamma, stats);
     j.beta = float_data(beta);
     j.y = *y;
@@ -206,10 +193,10 @@ lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
                           const lt_group_norm_grad *g)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_view *const single[] = {g->gamma, g->stats, g->dgamma, g->dbeta};
     void *memory;
     LT_TRY(lt_cuda_begin(c, "group_norm_grad"));
-    LT_TRY(check_dtypes(c, single, 4, g->x->dtype));
+    LT_TRY(check_not_f64(c, {g->x}));
+    LT_TRY(check_dtype(c, LT_F32, {g->gamma, g->stats, g->dgamma, g->dbeta}));
     group_job j = make_job(config, g->x, g->gamma, g->stats);
     j.dy = *g->dy;
     j.dgamma = float_data(g->dgamma);

@@ -8,6 +8,7 @@
 #include "tensor/backend/cuda/strided_iter.h"
 
 #include <cuda_runtime.h>
+#include <initializer_list>
 #include <math.h>
 
 enum { THREADS = 256 };
@@ -48,6 +49,16 @@ enum { MAX_PARAMETERS = 32764 };
         __VA_ARGS__;           \
     }
 
+/* Runs the code with WIDTH the number of channels that a thread accesses at once. */
+#define WITH_WIDTH(vectors, ...)          \
+    if (vectors) {                        \
+        enum { WIDTH = LT_VECTOR_WIDTH }; \
+        __VA_ARGS__;                      \
+    } else {                              \
+        enum { WIDTH = 1 };               \
+        __VA_ARGS__;                      \
+    }
+
 static inline unsigned blocks_for(int64_t count, int64_t per_block)
 {
     return (unsigned)((count + per_block - 1) / per_block);
@@ -67,6 +78,27 @@ __host__ __device__ static inline bool is_aligned(const void *data)
 static inline float *float_data(const lt_view *v)
 {
     return v ? (float *)v->data : NULL;
+}
+
+/* Returns LT_OK if each view is absent or has that dtype, else LT_E_UNSUPPORTED. */
+static inline lt_status check_dtype(const lt_cuda *c, lt_dtype dtype,
+                                    std::initializer_list<const lt_view *> views)
+{
+    for (const lt_view *view : views)
+        if (view && view->data && view->dtype != dtype)
+            return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: a tensor is %s, want %s", c->ordinal,
+                           c->operation, lt_dtype_name(view->dtype), lt_dtype_name(dtype));
+    return LT_OK;
+}
+
+static inline lt_status check_not_f64(const lt_cuda *c,
+                                      std::initializer_list<const lt_view *> views)
+{
+    for (const lt_view *view : views)
+        if (view->dtype == LT_F64)
+            return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for f64", c->ordinal,
+                           c->operation);
+    return LT_OK;
 }
 
 static inline lt_rows make_rows(const lt_view *x)

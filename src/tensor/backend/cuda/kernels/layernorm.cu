@@ -211,34 +211,24 @@ bool rows_can_use_vectors(const lt_view *x)
     return can_use_vectors(&v);
 }
 
-lt_status check_f32_vectors(const lt_cuda *c, const lt_view *const *vector, int count)
-{
-    for (int i = 0; i < count; i++)
-        LT_TRY(check_dtype(c, vector[i], LT_F32));
-    return LT_OK;
-}
-
 lt_status layernorm(void *ctx, const lt_layernorm_config *config, const lt_view *x,
                     const lt_view *gamma, const lt_view *beta, const lt_view *stats,
                     const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_view *const vectors[] = {gamma, beta, stats};
     const layer_vectors v = {float_data(gamma), float_data(beta), float_data(stats), config->rms,
                              config->eps};
     const unsigned blocks = blocks_for(x->shape.dim[0], WARPS);
     LT_TRY(lt_cuda_begin(c, "layernorm"));
-    LT_TRY(check_f32_vectors(c, vectors, 3));
-    LT_TRY(check_dtype(c, y, x->dtype));
+    LT_TRY(check_dtype(c, LT_F32, {gamma, beta, stats}));
+    LT_TRY(check_dtype(c, x->dtype, {y}));
     const bool wide = rows_can_use_vectors(x) && rows_can_use_vectors(y) && is_aligned(v.gamma)
                       && is_aligned(v.beta);
     WITH_TYPE(c, x->dtype, {
         const tensor4<const T> in = rows_tensor<const T>(x);
         const tensor4<T> out = rows_tensor<T>(y);
-        if (wide)
-            normalise_rows<T, LT_VECTOR_WIDTH><<<blocks, THREADS, 0, main_stream(c)>>>(in, out, v);
-        else
-            normalise_rows<T, 1><<<blocks, THREADS, 0, main_stream(c)>>>(in, out, v);
+        WITH_WIDTH(wide,
+                   normalise_rows<T, WIDTH><<<blocks, THREADS, 0, main_stream(c)>>>(in, out, v))
     })
     return lt_cuda_end(c);
 }
@@ -277,19 +267,14 @@ lt_status run_layer_grad(lt_cuda *c, bool rms, const lt_layernorm_grad *g)
 lt_status layernorm_grad(void *ctx, const lt_layernorm_config *config, const lt_layernorm_grad *g)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_view *const vectors[] = {g->gamma, g->stats, g->dgamma, g->dbeta};
     LT_TRY(lt_cuda_begin(c, "layernorm_grad"));
-    LT_TRY(check_f32_vectors(c, vectors, 4));
-    LT_TRY(check_dtype(c, g->dy, g->x->dtype));
-    LT_TRY(check_dtype(c, g->dx, g->x->dtype));
+    LT_TRY(check_dtype(c, LT_F32, {g->gamma, g->stats, g->dgamma, g->dbeta}));
+    LT_TRY(check_dtype(c, g->x->dtype, {g->dy, g->dx}));
     const bool wide = rows_can_use_vectors(g->dy) && rows_can_use_vectors(g->x)
                       && (!g->dx || rows_can_use_vectors(g->dx))
                       && is_aligned(float_data(g->gamma));
-    if (wide) {
-        WITH_TYPE(c, g->x->dtype, LT_TRY((run_layer_grad<T, LT_VECTOR_WIDTH>(c, config->rms, g))))
-    } else {
-        WITH_TYPE(c, g->x->dtype, LT_TRY((run_layer_grad<T, 1>(c, config->rms, g))))
-    }
+    WITH_TYPE(c, g->x->dtype,
+              WITH_WIDTH(wide, LT_TRY((run_layer_grad<T, WIDTH>(c, config->rms, g)))))
     return lt_cuda_end(c);
 }
 

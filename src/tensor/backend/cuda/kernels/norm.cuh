@@ -199,13 +199,4 @@ __device__ X merge_channel_chunks(const X *partial, int64_t chunks, int64_t chan
     return all;
 }
 
-/* Returns LT_OK if the view is absent or has that dtype, else LT_E_UNSUPPORTED. */
-static inline lt_status check_dtype(const lt_cuda *c, const lt_view *view, lt_dtype dtype)
-{
-    if (!view || !view->data || view->dtype == dtype)
-        return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: a tensor is %s, want %s", c->ordinal,
-                   c->operation, lt_dtype_name(view->dtype), lt_dtype_name(dtype));
-}
-
 #endif

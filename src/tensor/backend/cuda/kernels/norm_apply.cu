@@ -149,10 +149,8 @@ lt_status apply_norm_terms(lt_cuda *c, const char *name, const lt_batchnorm2d_co
     const lt_view *const x = term[0].x, *const residual = term[1].x;
     const float *coef = float_data(term[0].coef), *more = float_data(term[1].coef);
     LT_TRY(lt_cuda_begin(c, name));
-    LT_TRY(check_dtype(c, term[0].coef, LT_F32));
-    LT_TRY(check_dtype(c, term[1].coef, LT_F32));
-    LT_TRY(check_dtype(c, residual, x->dtype));
-    LT_TRY(check_dtype(c, y, x->dtype));
+    LT_TRY(check_dtype(c, LT_F32, {term[0].coef, term[1].coef}));
+    LT_TRY(check_dtype(c, x->dtype, {residual, y}));
     WITH_TYPE(c, x->dtype, application<T> a; a.x = make_tensor4<const T>(x);
               a.residual = make_tensor4<const T>(residual); a.y = make_tensor4<T>(y); a.coef = coef;
               a.residual_coef = more; a.mask = mask ? (uint8_t *)mask->data : NULL;

@@ -301,12 +301,8 @@ lt_status run_grad_sums(lt_cuda *c, const In &in, int64_t rows, bool vectors,
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * in.channels) * sizeof(sums),
                              &memory));
     sums *partial = (sums *)memory;
-    if (vectors)
-        chunk_grad_sums<In, T, LT_VECTOR_WIDTH>
-            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, rows, cut, partial);
-    else
-        chunk_grad_sums<In, T, 1>
-            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, rows, cut, partial);
+    WITH_WIDTH(vectors, chunk_grad_sums<In, T, WIDTH>
+               <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, rows, cut, partial))
     merge_grad_chunks<In::NORMS><<<blocks_for_merge(in.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, in.channels, out);
     return LT_OK;
@@ -438,20 +434,14 @@ void run_grad_x(lt_cuda *c, const In &in, bool vectors, double count, grad_outpu
     for (int i = 0; i < In::NORMS; i++)
         to.sums[i] = count > 0 ? to.affine[i].sums : NULL;
     const float share = count > 0 && to.sums[0] ? (float)(1 / count) : 0;
-    if (vectors)
-        launch_grad_x<LT_VECTOR_WIDTH>(c, in, to, share);
-    else
-        launch_grad_x<1>(c, in, to, share);
+    WITH_WIDTH(vectors, launch_grad_x<WIDTH>(c, in, to, share))
 }
 
 lt_status check_grad_dtypes(const lt_cuda *c, const lt_batchnorm_grad *in, const lt_view *out,
                             const lt_view *sums)
 {
-    for (int i = 0; i < 2; i++)
-        LT_TRY(check_dtype(c, &in->dy[i], in->x->dtype));
-    LT_TRY(check_dtype(c, out, in->x->dtype));
-    LT_TRY(check_dtype(c, in->coef, LT_F32));
-    return check_dtype(c, sums, LT_F32);
+    LT_TRY(check_dtype(c, in->x->dtype, {&in->dy[0], &in->dy[1], out}));
+    return check_dtype(c, LT_F32, {in->coef, sums});
 }
 
 lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
@@ -486,10 +476,8 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
 
 lt_status check_fused_norm(const lt_cuda *c, const lt_batchnorm_fused_grad *norm, lt_dtype dtype)
 {
-    LT_TRY(check_dtype(c, norm->x, dtype));
-    LT_TRY(check_dtype(c, norm->dx, dtype));
-    LT_TRY(check_dtype(c, norm->coef, LT_F32));
-    return check_dtype(c, norm->sums, LT_F32);
+    LT_TRY(check_dtype(c, dtype, {norm->x, norm->dx}));
+    return check_dtype(c, LT_F32, {norm->coef, norm->sums});
 }
 
 bool fused_norm_can_use_vectors(const lt_batchnorm_fused_grad *norm)
@@ -526,8 +514,7 @@ lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const l
     const bool vectors = pool_grad_can_use_vectors(dy, index) && fused_norm_can_use_vectors(norm);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_norm_grad"));
     LT_TRY(check_fused_norm(c, norm, dtype));
-    for (int i = 0; i < 2; i++)
-        LT_TRY(check_dtype(c, &dy[i], dtype));
+    LT_TRY(check_dtype(c, dtype, {&dy[0], &dy[1]}));
     WITH_TYPE(c, dtype,
               const pool_gradient<T> in = {make_outputs_gradient<T>(s, dy, index),
                                            make_tensor4<const T>(norm->x), coef, s.channels};
@@ -544,10 +531,9 @@ lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in,
     const bool vectors = gradient_can_use_vectors(in) && fused_norm_can_use_vectors(&norm[0])
                          && fused_norm_can_use_vectors(&norm[1]);
     LT_TRY(lt_cuda_begin(c, "batchnorm_add_grad"));
-    for (int i = 0; i < 2; i++) {
-        LT_TRY(check_dtype(c, &in->dy[i], dtype));
+    LT_TRY(check_dtype(c, dtype, {&in->dy[0], &in->dy[1]}));
+    for (int i = 0; i < 2; i++)
         LT_TRY(check_fused_norm(c, &norm[i], dtype));
-    }
     WITH_TYPE(c, dtype, const both_gradient<T> both = make_both_gradient<T>(in, &norm[1]);
               LT_TRY(run_fused_grad<T>(c, both, both.x.rows.count, both, vectors, norm)))
     return lt_cuda_end(c);

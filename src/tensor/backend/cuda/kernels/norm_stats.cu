@@ -71,11 +71,8 @@ template <class T> lt_status run_stats(lt_cuda *c, const lt_view *x, float *stat
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN,
                              (size_t)(cut.chunks * t.rows.channels) * sizeof(lt_moments), &memory));
     lt_moments *partial = (lt_moments *)memory;
-    if (vectors)
-        chunk_stats<T, LT_VECTOR_WIDTH>
-            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
-    else
-        chunk_stats<T, 1><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
+    WITH_WIDTH(vectors,
+               chunk_stats<T, WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial))
     merge_stats_chunks<<<blocks_for_merge(t.rows.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, t.rows.channels, stats);
     return LT_OK;
@@ -85,7 +82,7 @@ lt_status batchnorm_stats(void *ctx, const lt_view *x, const lt_view *stats)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_stats"));
-    LT_TRY(check_dtype(c, stats, LT_F32));
+    LT_TRY(check_dtype(c, LT_F32, {stats}));
     WITH_TYPE(c, x->dtype, LT_TRY(run_stats<T>(c, x, (float *)stats->data)))
     return lt_cuda_end(c);
 }
@@ -302,10 +299,8 @@ lt_status batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
                            const lt_batchnorm_parts *p)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_view *const all[] = {p->stats, p->gamma, p->beta, p->mean, p->var, p->coef};
     LT_TRY(lt_cuda_begin(c, "batchnorm_finish"));
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        LT_TRY(check_dtype(c, all[i], LT_F32));
+    LT_TRY(check_dtype(c, LT_F32, {p->stats, p->gamma, p->beta, p->mean, p->var, p->coef}));
     const norm_outputs n = make_norm_outputs(config, p);
     const float *stats = float_data(p->stats);
     if (stats && p->sums_of && p->sums_of->data) {
@@ -333,7 +328,7 @@ extern "C" lt_status lt_cuda_moments_from_sums(lt_cuda *c, const lt_view *y, con
                                                const lt_view *stats)
 {
     sums_output out = {};
-    LT_TRY(check_dtype(c, stats, LT_F32));
+    LT_TRY(check_dtype(c, LT_F32, {stats}));
     out.stats = (float *)stats->data;
     out.n.count = y->shape.dim[1];
     return run_finish_from_sums(c, y, sum, squares, parts, out);

@@ -163,18 +163,6 @@ unsigned blocks_for_view(const lt_view *target, int vector)
     return blocks_for(lt_shape_count(target->shape) / vector, THREADS);
 }
 
-/* Launches the kernel for vectors or single channels; variadic: the kernel's arguments. */
-#define LAUNCH(kernel, vectors, target, ...)                                                  \
-    do {                                                                                      \
-        if (vectors)                                                                          \
-            kernel<T, LT_VECTOR_WIDTH>                                                        \
-                <<<blocks_for_view(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>(   \
-                    s, __VA_ARGS__);                                                          \
-        else                                                                                  \
-            kernel<T, 1>                                                                      \
-                <<<blocks_for_view(target, 1), THREADS, 0, main_stream(c)>>>(s, __VA_ARGS__); \
-    } while (0)
-
 lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
                     const lt_view *index)
 {
@@ -182,10 +170,12 @@ lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
     const pool_shape s = make_pool_shape(config, x, y);
     const bool vectors = can_use_vectors(x) && can_use_vectors(y) && can_use_vectors(index);
     LT_TRY(lt_cuda_begin(c, "maxpool2d"));
-    LT_TRY(check_dtype(c, x, y->dtype));
+    LT_TRY(check_dtype(c, y->dtype, {x}));
     WITH_TYPE(c, y->dtype,
-              LAUNCH(max_kernel, vectors, y, make_tensor4<const T>(x), make_tensor4<T>(y),
-                     make_tensor4<uint8_t>(index)))
+              WITH_WIDTH(vectors, max_kernel<T, WIDTH>
+                         <<<blocks_for_view(y, WIDTH), THREADS, 0, main_stream(c)>>>(
+                             s, make_tensor4<const T>(x), make_tensor4<T>(y),
+                             make_tensor4<uint8_t>(index))))
     return lt_cuda_end(c);
 }
 
@@ -198,11 +188,13 @@ lt_status maxpool2d_norm(void *ctx, const lt_pool2d_config *config, const lt_bat
     const bool vectors = can_use_vectors(norm->x) && can_use_vectors(y) && can_use_vectors(index)
                          && is_aligned(coef);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_norm"));
-    LT_TRY(check_dtype(c, norm->x, y->dtype));
-    LT_TRY(check_dtype(c, norm->coef, LT_F32));
+    LT_TRY(check_dtype(c, y->dtype, {norm->x}));
+    LT_TRY(check_dtype(c, LT_F32, {norm->coef}));
     WITH_TYPE(c, y->dtype,
-              LAUNCH(max_norm_kernel, vectors, y, make_tensor4<const T>(norm->x), coef,
-                     make_tensor4<T>(y), make_tensor4<uint8_t>(index)))
+              WITH_WIDTH(vectors, max_norm_kernel<T, WIDTH>
+                         <<<blocks_for_view(y, WIDTH), THREADS, 0, main_stream(c)>>>(
+                             s, make_tensor4<const T>(norm->x), coef, make_tensor4<T>(y),
+                             make_tensor4<uint8_t>(index))))
     return lt_cuda_end(c);
 }
 
@@ -213,11 +205,11 @@ lt_status maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
     const pool_shape s = make_pool_shape(config, dx, &dy[0]);
     const bool vectors = pool_grad_can_use_vectors(dy, index) && can_use_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_grad"));
-    for (int i = 0; i < 2; i++)
-        LT_TRY(check_dtype(c, &dy[i], dx->dtype));
+    LT_TRY(check_dtype(c, dx->dtype, {&dy[0], &dy[1]}));
     WITH_TYPE(c, dx->dtype,
-              LAUNCH(max_grad_kernel, vectors, dx, make_outputs_gradient<T>(s, dy, index),
-                     make_tensor4<T>(dx)))
+              WITH_WIDTH(vectors, max_grad_kernel<T, WIDTH>
+                         <<<blocks_for_view(dx, WIDTH), THREADS, 0, main_stream(c)>>>(
+                             s, make_outputs_gradient<T>(s, dy, index), make_tensor4<T>(dx))))
     return lt_cuda_end(c);
 }
 
@@ -227,9 +219,11 @@ lt_status avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
     const pool_shape s = make_pool_shape(config, x, y);
     const bool vectors = can_use_vectors(x) && can_use_vectors(y);
     LT_TRY(lt_cuda_begin(c, "avgpool2d"));
-    LT_TRY(check_dtype(c, x, y->dtype));
+    LT_TRY(check_dtype(c, y->dtype, {x}));
     WITH_TYPE(c, y->dtype,
-              LAUNCH(average_kernel, vectors, y, make_tensor4<const T>(x), make_tensor4<T>(y)))
+              WITH_WIDTH(vectors, average_kernel<T, WIDTH>
+                         <<<blocks_for_view(y, WIDTH), THREADS, 0, main_stream(c)>>>(
+                             s, make_tensor4<const T>(x), make_tensor4<T>(y))))
     return lt_cuda_end(c);
 }
 
@@ -240,10 +234,11 @@ lt_status avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
     const pool_shape s = make_pool_shape(config, dx, dy);
     const bool vectors = can_use_vectors(dy) && can_use_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "avgpool2d_grad"));
-    LT_TRY(check_dtype(c, dy, dx->dtype));
-    WITH_TYPE(
-        c, dx->dtype,
-        LAUNCH(average_grad_kernel, vectors, dx, make_tensor4<const T>(dy), make_tensor4<T>(dx)))
+    LT_TRY(check_dtype(c, dx->dtype, {dy}));
+    WITH_TYPE(c, dx->dtype,
+              WITH_WIDTH(vectors, average_grad_kernel<T, WIDTH>
+                         <<<blocks_for_view(dx, WIDTH), THREADS, 0, main_stream(c)>>>(
+                             s, make_tensor4<const T>(dy), make_tensor4<T>(dx))))
     return lt_cuda_end(c);
 }
 

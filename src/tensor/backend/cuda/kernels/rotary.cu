@@ -76,9 +76,8 @@ lt_status rotary(void *ctx, const lt_rotary_config *config, bool inverse, const 
                     config->interleaved,
                     inverse};
     LT_TRY(lt_cuda_begin(c, "rotary"));
-    if (x->dtype == LT_F64 || x->dtype != y->dtype)
-        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: rotary: no kernel for %s to %s", c->ordinal,
-                       lt_dtype_name(x->dtype), lt_dtype_name(y->dtype));
+    LT_TRY(check_not_f64(c, {x}));
+    LT_TRY(check_dtype(c, x->dtype, {y}));
     for (int64_t n = 0; n < x->shape.dim[0]; n += most) {
         const int64_t rows = x->shape.dim[0] - n < most ? x->shape.dim[0] - n : most;
         const int64_t bytes = n * (int64_t)lt_dtype_size(x->dtype);

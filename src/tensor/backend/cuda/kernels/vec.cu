@@ -1,10 +1,9 @@
 /* Elementwise expressions of optimizers, up to LT_VEC_JOBS per launch. Those of a list share one pass over memory: a
  * thread evaluates all of them on each of its elements and keeps scratch in registers. */
 
-#include "launch.cuh"
 #include "optim.cuh"
 #include "tensor/backend/cuda/cast_cache.h"
-#include "vec.h"
+#include "vec.cuh"
 
 namespace
 {
@@ -22,13 +21,13 @@ __device__ __attribute__((noinline)) void evaluate_element(const lt_vec_expressi
         const double a = lt_element(s.data[1], s.dtype[1], at[1]);
         const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
         const double y = n.beta == 0 ? 0 : lt_element(s.data[0], s.dtype[0], at[0]);
-        lt_set_element(s.data[0], s.dtype[0], at[0], lt_vec_f64(s.op, &n, a, b, y));
+        lt_set_element(s.data[0], s.dtype[0], at[0], evaluate_operation(s.op, n, a, b, y));
     } else {
-        const lt_vec_numbers_f32 m = lt_vec_numbers_to_f32(n);
+        const vec_numbers_f32 m(n);
         const float a = lt_element_f32(s.data[1], s.dtype[1], at[1]);
         const float b = s.data[2] ? lt_element_f32(s.data[2], s.dtype[2], at[2]) : 0;
         const float y = n.beta == 0 ? 0 : lt_element_f32(s.data[0], s.dtype[0], at[0]);
-        const float made = lt_vec_f32(s.op, &m, a, b, y);
+        const float made = evaluate_operation(s.op, m, a, b, y);
         lt_set_element_f32(s.data[0], s.dtype[0], at[0], made);
         if (s.cast)
             lt_set_element_f32(s.cast, s.cast_dtype, at[0], made);
@@ -46,7 +45,7 @@ __device__ float4 load_four_of_a(const lt_vec_expression &s, int64_t at)
 }
 
 /* Evaluates elements i to i + 3; i: a multiple of 4. held: the list's scratch. */
-__device__ void evaluate_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i,
+__device__ void evaluate_four(const lt_vec_expression &s, const vec_numbers_f32 &n, int64_t i,
                               float4 &held)
 {
     int64_t at[LT_ITER_OPERANDS];
@@ -57,10 +56,10 @@ __device__ void evaluate_four(const lt_vec_expression &s, const lt_vec_numbers_f
                      : s.data[2]            ? *(const float4 *)((const float *)s.data[2] + at[2])
                                             : none;
     float4 y = n.beta == 0 ? none : s.held & LT_VEC_HELD_OLD ? held : *to;
-    y.x = lt_vec_f32(s.op, &n, a.x, b.x, y.x);
-    y.y = lt_vec_f32(s.op, &n, a.y, b.y, y.y);
-    y.z = lt_vec_f32(s.op, &n, a.z, b.z, y.z);
-    y.w = lt_vec_f32(s.op, &n, a.w, b.w, y.w);
+    y.x = evaluate_operation(s.op, n, a.x, b.x, y.x);
+    y.y = evaluate_operation(s.op, n, a.y, b.y, y.y);
+    y.z = evaluate_operation(s.op, n, a.z, b.z, y.z);
+    y.w = evaluate_operation(s.op, n, a.w, b.w, y.w);
     if (s.held & LT_VEC_HELD_Y) {
         held = y;
         return;
@@ -85,7 +84,7 @@ __device__ void evaluate_block(const lt_vec_expression *s, int length, const lt_
         float4 held = make_float4(0, 0, 0, 0);
         for (int k = 0; k < length; k++) {
             if (s[k].fours)
-                evaluate_four(s[k], lt_vec_numbers_to_f32(n[k]), i, held);
+                evaluate_four(s[k], vec_numbers_f32(n[k]), i, held);
             else
                 for (int j = 0; j < 4; j++)
                     evaluate_element(s[k], n[k], i + j);

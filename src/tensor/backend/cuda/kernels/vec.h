@@ -78,61 +78,6 @@ LT_HD lt_vec_numbers lt_vec_resolve_numbers(const lt_vec_expression *s, const lt
     return n;
 }
 
-/* The same in single precision, for f32 data. */
-typedef struct lt_vec_numbers_f32 {
-    float alpha, beta, gamma, delta;
-} lt_vec_numbers_f32;
-
-LT_HD lt_vec_numbers_f32 lt_vec_numbers_to_f32(lt_vec_numbers n)
-{
-    lt_vec_numbers_f32 s;
-    s.alpha = (float)n.alpha;
-    s.beta = (float)n.beta;
-    s.gamma = (float)n.gamma;
-    s.delta = (float)n.delta;
-    return s;
-}
-
-LT_HD float lt_vec_f32(lt_vec_op op, const lt_vec_numbers_f32 *n, float a, float b, float y)
-{
-    const float kept = n->beta == 0 ? 0 : n->beta * y; /* 0 * NaN must not reach the result */
-    switch (op) {
-    case LT_VEC_AXPBY:
-        return n->alpha * a + kept;
-    case LT_VEC_SQUARE:
-        return n->alpha * a * a + kept;
-    case LT_VEC_MUL:
-        return n->alpha * a * b;
-    case LT_VEC_RSQRT:
-        return n->alpha * a / (sqrtf(n->beta * b) + n->gamma);
-    case LT_VEC_POW:
-        return n->alpha * a / (powf(n->beta * b, n->delta) + n->gamma);
-    case LT_VEC_SIGN:
-        return n->alpha * (float)((a > 0) - (a < 0));
-    }
-    return 0;
-}
-
-LT_HD double lt_vec_f64(lt_vec_op op, const lt_vec_numbers *n, double a, double b, double y)
-{
-    const double kept = n->beta == 0 ? 0 : n->beta * y;
-    switch (op) {
-    case LT_VEC_AXPBY:
-        return n->alpha * a + kept;
-    case LT_VEC_SQUARE:
-        return n->alpha * a * a + kept;
-    case LT_VEC_MUL:
-        return n->alpha * a * b;
-    case LT_VEC_RSQRT:
-        return n->alpha * a / (sqrt(n->beta * b) + n->gamma);
-    case LT_VEC_POW:
-        return n->alpha * a / (pow(n->beta * b, n->delta) + n->gamma);
-    case LT_VEC_SIGN:
-        return n->alpha * (double)((a > 0) - (a < 0));
-    }
-    return 0;
-}
-
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -2,8 +2,7 @@
  * over the blocks of each tensor. The same for elementwise expressions, whose values are not written. */
 
 #include "matrices.h"
-#include "tensor/backend/cuda/kernels/launch.cuh"
-#include "tensor/backend/cuda/kernels/vec.h"
+#include "tensor/backend/cuda/kernels/vec.cuh"
 
 namespace
 {
@@ -41,12 +40,11 @@ __device__ double evaluate_expression(const lt_vec_expression &s, const lt_vec_n
     if (s.dtype[0] == LT_F64) {
         const double a = lt_element(s.data[1], s.dtype[1], at[1]);
         const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
-        return lt_vec_f64(s.op, &n, a, b, 0);
+        return evaluate_operation(s.op, n, a, b, 0.0);
     }
-    const lt_vec_numbers_f32 m = lt_vec_numbers_to_f32(n);
     const float a = lt_element_f32(s.data[1], s.dtype[1], at[1]);
     const float b = s.data[2] ? lt_element_f32(s.data[2], s.dtype[2], at[2]) : 0;
-    return (double)lt_vec_f32(s.op, &m, a, b, 0);
+    return (double)evaluate_operation(s.op, vec_numbers_f32(n), a, b, 0.0F);
 }
 
 __device__ double squared(float x)
@@ -55,17 +53,17 @@ __device__ double squared(float x)
 }
 
 /* Returns the sum of squares of elements i to i + 3; i: a multiple of 4. */
-__device__ double squares_of_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n,
-                                  int64_t i)
+__device__ double squares_of_four(const lt_vec_expression &s, const vec_numbers_f32 &n, int64_t i)
 {
     int64_t at[LT_ITER_OPERANDS];
     lt_iter_offsets(&s.iter, i, at);
     const float4 a = *(const float4 *)((const float *)s.data[1] + at[1]),
                  none = make_float4(0, 0, 0, 0);
     const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
-    return squared(lt_vec_f32(s.op, &n, a.x, b.x, 0)) + squared(lt_vec_f32(s.op, &n, a.y, b.y, 0))
-           + squared(lt_vec_f32(s.op, &n, a.z, b.z, 0))
-           + squared(lt_vec_f32(s.op, &n, a.w, b.w, 0));
+    return squared(evaluate_operation(s.op, n, a.x, b.x, 0.0F))
+           + squared(evaluate_operation(s.op, n, a.y, b.y, 0.0F))
+           + squared(evaluate_operation(s.op, n, a.z, b.z, 0.0F))
+           + squared(evaluate_operation(s.op, n, a.w, b.w, 0.0F));
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -82,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
         numbers = lt_vec_resolve_numbers(&s, scalars);
     __syncthreads();
     const lt_vec_numbers n = numbers;
-    const lt_vec_numbers_f32 m = lt_vec_numbers_to_f32(n);
+    const vec_numbers_f32 m(n);
     double sum = 0;
 #pragma unroll 2
     for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4)
