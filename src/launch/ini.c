@@ -105,7 +105,7 @@ lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit, void *co
     reader r = {.path = path, .visit = visit, .context = context};
     lt_status st = LT_OK;
     while (!st && fgets(line, sizeof line, file)) {
-        if (strlen(line) == sizeof line - 1)
+        if (strlen(line) == sizeof line - 1 && line[LINE - 2] != '\n')
             st = lt_fail(LT_E_FORMAT, "%s:%d: line too long, at most %d bytes are allowed", path,
                          r.line + 1, LINE - 2);
         else

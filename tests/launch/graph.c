@@ -166,8 +166,22 @@ static void numbers_of_a_group_have_limits(void **state)
         {{.kind = LT_LAUNCH_NODE_GANG, .runs = MOST + 1},
          "launch: group: 4097 runs, want 1 to 4096"},
         {{.kind = LT_LAUNCH_NODE_GANG, .runs = -1}, "launch: group: -1 runs, want 1 to 4096"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .runs = 2}, NULL},
         {{.runs = 1}, NULL},
         {{.runs = 2}, "launch: group: runs needs a gang with a command"},
+        {{.plan = ""}, "launch: group: plan = auto needs a gang with a command"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .entry = ask, .runs = 2},
+         "launch: group: runs needs a gang with a command"},
+        {{.kind = LT_LAUNCH_NODE_SERVICE, .progress = 1}, "a service cannot have a progress"},
+        {{.progress = 1}, NULL},
+        {{.module = "m.so:f"}, NULL},
+        {{.module = "m.so:"}, "launch: group: entry m.so: is not FILE.so:NAME"},
+        {{.module = ":f"}, "launch: group: entry :f is not FILE.so:NAME"},
+        {{.label = "abcdefghij-abcdefghij_abcdefghijZ"}, "invalid label 'abcdefghij-abcdefghij_a"},
+        {{.label = "abcdefghij-abcdefghij_abcdefghij"}, NULL},
+        {{.label = ""}, "invalid label ''"},
+        {{.label = "program"}, "invalid label 'program'"},
+        {{.label = "programs"}, NULL},
         {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = 8, .batch_size = 1}, NULL},
         {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = 8},
          "invalid global batch 8 of micro-batches of 0"},
@@ -183,8 +197,8 @@ static void numbers_of_a_group_have_limits(void **state)
         lt_job_graph *p = NULL;
         const lt_launch_handle *handle = NULL;
         lt_launch_node_config c = row[i].c;
-        c.label = "group";
-        c.command = "true";
+        c.label = c.label ? c.label : "group";
+        c.command = c.entry || c.module ? NULL : "true";
         assert_ok(lt_job_graph_new(&p, "limits"));
         const lt_status st = lt_job_graph_add(p, &c, &handle);
         assert_status(st, row[i].message ? LT_E_ARG : LT_OK);

@@ -453,13 +453,20 @@ def texts_that_are_refused(cwd):
             (service.format("x", "y") + service.format("y", "x") + "[a]\ncommand = true\n", "wait for each other's addresses", "one service of the cycle needs an entry"),
             ("[a]\ncommand = true\nuses = b\n", "a uses unknown group b"),
             ("[b]\ncommand = true\n[a]\ncommand = true\nuses = b\n", "launch: a uses b, which is not a service"),
-            ("[a]\ncommand = true " + "x" * 8200 + "\n", "program.ini:2: line too long, at most 8190 bytes are allowed"),
+            ("[a]\ncommand = true " + "x" * 8176 + "\n", "program.ini:2: line too long, at most 8190 bytes are allowed"),
             ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "duplicate group a"),
             ("[self]\ncommand = true\n", "invalid label 'self'"),
             ("[a]\ncommand = true\ncuont = 2\n", "program.ini:3: ", "unknown key cuont; did you mean count?"),
             ("[a]\ncuont = 2\ncommand = true\n", "program.ini:2: ", "unknown key cuont"),
             ("[a]\ncommand = true\ncount = 0\n", "count = 0: want a number, 1 to"),
             ("[a]\ncommand = true\ncount = 1.5\n", "want a whole number"),
+            ("[a]\ncommand = true\ncount = 4097\n", "count = 4097: want a number, 1 to 4096"),
+            ("[a]\ncommand = true\nsupervise = restart 1000001\n", "supervise = 1000001: want a number, 1 to 1e+06"),
+            ("[a]\ncommand = true\nsupervise = restart 0\n", "supervise = 0: want a number, 1 to 1e+06"),
+            ("[a]\ncommand = true\nsupervise = restarted\n", "want fail-fast, restart COUNT or shrink"),
+            ("[a]\ncommand = true\nbackoff = 1000001\n", "backoff = 1000001: want a number, 0 to 1e+06"),
+            ("[a]\ncommand = true\nplan = automatic\n", "plan = automatic: want auto, followed by flags of plan"),
+            ("[program]\nheartbeat = 1000001\n", "heartbeat = 1000001: want a number, 0 to 1e+06"),
             ("[a]\nkind = thing\n", "kind = thing: want function, service or gang"),
             ("[a]\nsupervise = sometimes\n", "want fail-fast, restart COUNT or shrink"),
             ("[a]\nentry = it\n", "is not FILE.so:NAME"),
@@ -474,6 +481,8 @@ def texts_that_are_refused(cwd):
             (gang.replace("ranks = 4", "ranks = 2") + "batch-size = 4\nglobal-batch = 6\n",
              "a global batch of 6 is not a multiple of micro-batches of 4 on 2 ranks")):
         fails(launch(cwd, text(cwd, content), "--slots", "3"), *parts)
+    most = "[program]\nheartbeat = 1000000\n[a]\ncommand = true " + "x" * 8175 + "\nsupervise = restart 1000000\nbackoff = 1000000\nprogress = 1000000\n"
+    works(launch(cwd, text(cwd, most), "--dry-run"))
     works(launch(cwd, text(cwd, "[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.0.address} ${b.1.address}\n"), "--dry-run"))
     fails(launch(cwd, text(cwd, gang), "--on", "mpirun", "--hosts", "127.0.0.1:2", "--dry-run"), "launch: g needs 4 ranks, but --hosts has 2 slots")
     fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
