@@ -158,7 +158,24 @@ static void check_arguments(void **state)
         {{.size = 4097}, "size is 4097, want 1 .. 4096"},
         {{.size = 32, .jitter.saturation = LT_JITTER_MOST + 0.1}, ""},
         {{.size = 32, .jitter.contrast = (double)NAN}, ""},
-        {{.size = 32, .limits.seconds = -1}, ""},
+        {{.size = 32, .limits.seconds = -1}, "limits are 0 pixels and -1 seconds, want 0 or more"},
+        {{.size = 32, .limits.pixels = -1}, "limits are -1 pixels and 0 seconds, want 0 or more"},
+        {{.size = 32, .flip = (double)NAN}, "flip is nan, want a probability"},
+        {{.size = 32, .vflip = -0.01}, "vflip is -0.01, want a probability"},
+        {{.size = 32, .grayscale = 1.01}, "grayscale is 1.01, want a probability"},
+        {{.size = 32, .grayscale = -0.01}, "grayscale is -0.01, want a probability"},
+        {{.size = 32, .blur = 1.01}, "blur is 1.01, want a probability"},
+        {{.size = 32, .blur = -0.01}, "blur is -0.01, want a probability"},
+        {{.size = 32, .erase = -0.01}, "erase is -0.01, want a probability"},
+        {{.size = 32, .rotation = -0.5}, "rotation is -0.5 degrees, want 0 .. 180"},
+        {{.size = 32, .rand_augment = {2, -1}}, "magnitude is -1, want 0 .. 30"},
+        {{.size = 32, .jitter.brightness = LT_JITTER_MOST + 0.5}, "jitter is 10.5, 0, 0, hue 0"},
+        {{.size = 32, .jitter.brightness = -0.5}, "jitter is -0.5, 0, 0, hue 0; want 0 .. 10"},
+        {{.size = 32, .jitter.contrast = LT_JITTER_MOST + 0.5}, "jitter is 0, 10.5, 0, hue 0"},
+        {{.size = 32, .jitter.hue = -0.1}, "hue -0.1; want 0 .. 10, hue 0 .. 0.5"},
+        {{.size = 32, .min_scale = -0.5}, "scale is -0.5 to 1, want a range in (0, 1]"},
+        {{.size = 32, .min_ratio = 2, .max_ratio = 1.5}, "ratio is 2 to 1.5, want a range in"},
+        {{.size = 32, .max_ratio = 16385}, "ratio is 0.75 to 16385, want a range in (0, 16384]"},
         {{.size = 32, .rand_augment = {2, 9}, .trivial_augment = true}, ""},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
@@ -171,6 +188,9 @@ static void check_arguments(void **state)
         {.size = 4096, .resize = 32768, .jitter.saturation = LT_JITTER_MOST},
         {.size = 224, .resize = 224, .rand_augment = {100, 30}},
         {.size = 224, .filter = (lt_filter)1, .rand_augment = {1, 0}},
+        {.size = 32, .grayscale = 1, .blur = 1, .vflip = 1, .rotation = 180, .crop_ratio = 1},
+        {.size = 32, .min_scale = 1, .min_ratio = 16384, .max_ratio = 16384},
+        {.size = 32, .jitter = {LT_JITTER_MOST, LT_JITTER_MOST, 0, 0}, .limits = {1, 0.5}},
     };
     for (size_t i = 0; i < COUNT_OF(right); i++)
         assert_ok(lt_transform_check(&right[i]));

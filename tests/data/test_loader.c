@@ -346,7 +346,7 @@ static void check_wrong_configs(void **state)
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_synthetic(&d, 100, 8, 3, 10));
-    enum { WRONG = 11 };
+    enum { WRONG = 17 };
     static const char *const says[WRONG] = {
         "batch is 0, want 1 or more",
         "rank is 1, size is 1; want 0 <= rank < size",
@@ -359,6 +359,12 @@ static void check_wrong_configs(void **state)
         "limit is -7, max_batches is 0, grad_accum is 1; want",
         "max_batches is -8, grad_accum is 1; want 0 or more",
         "max_batches is 0, grad_accum is -9; want 0 or more",
+        "slots is 4097; want 1 .. 4096 threads, 2 .. 4096 slots",
+        "threads is 4097, slots is",
+        "threads is -1, slots is",
+        "rank is -1, size is 1; want 0 <= rank < size",
+        "rank is 0, size is -1; want 0 <= rank < size",
+        "repeats is 4097, want 0 .. 4096",
     };
     lt_loader_config wrong[WRONG];
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
@@ -375,9 +381,21 @@ static void check_wrong_configs(void **state)
     wrong[8].limit = -7;
     wrong[9].max_batches = -8;
     wrong[10].grad_accum = -9;
+    wrong[11].slots = 4097;
+    wrong[12].threads = 4097;
+    wrong[13].threads = -1;
+    wrong[14].rank = -1;
+    wrong[15].size = -1;
+    wrong[16].repeats = 4097;
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_fails(lt_loader_new(&l, d, device, &wrong[i]), LT_E_ARG, says[i]);
     assert_null(l);
+    lt_loader_config most = usual(2);
+    most.repeats = 4096;
+    most.slots = 2;
+    most.threads = most.batch = 1;
+    assert_ok(lt_loader_new(&l, d, device, &most));
+    lt_loader_free(&l);
     lt_dataset_free(&d);
 }
 

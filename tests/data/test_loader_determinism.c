@@ -9,6 +9,7 @@
 
 #include "lather/data.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,11 +242,20 @@ static void check_schedules(void **state)
     /* clang-format off */
     static const char *const wrong[] = {
         "", "128", "0:", "0:128,", "1:128", "0:128,0:9", "0:128;30:1", "0:128,30:160x", "0:-3", "0:0",
-        "0:128,5:4,5:6", " 0:128", "0:99999999999999999999"};
+        "0:128,5:4,5:6", " 0:128", "0:99999999999999999999", "0:2147483648", "0:1,9223372036854775808:1",
+        "0:1,1:1,2:1,3:1,4:1,5:1,6:1,7:1,8:1,9:1,10:1,11:1,12:1,13:1,14:1,15:1,16:1,"
+        "17:1,18:1,19:1,20:1,21:1,22:1,23:1,24:1,25:1,26:1,27:1,28:1,29:1,30:1,31:1,32:1"};
     /* clang-format on */
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_status(lt_size_schedule_parse(&s, wrong[i]), LT_E_ARG);
     assert_int_equal(s.count, 3); /* unchanged */
+    assert_ok(lt_size_schedule_parse(&s, "0:2147483647,9223372036854775807:1"));
+    assert_int_equal(s.step[0].size, INT32_MAX);
+    char most[512];
+    snprintf(most, sizeof most, "%s", wrong[COUNT_OF(wrong) - 1]);
+    *strrchr(most, ',') = 0; /* 32 steps */
+    assert_ok(lt_size_schedule_parse(&s, most));
+    assert_int_equal(s.count, LT_MAX_SIZES);
     s = (lt_size_schedule){.count = LT_MAX_SIZES};
     for (int i = 0; i < LT_MAX_SIZES; i++)
         s.step[i] = (lt_size_step){i, 1};

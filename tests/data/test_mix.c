@@ -74,9 +74,16 @@ static void check_probability(void **state)
         assert_true(lt_mix_draw(&none, SIZE, &other).share == 1);
     }
     assert_in_range(mixed, 70, 135);
-    const lt_mix wrong = {.cutmix_alpha = -1}, more = {.mixup_alpha = 1, .probability = 2};
-    assert_status(lt_mix_check(&wrong), LT_E_ARG);
-    assert_status(lt_mix_check(&more), LT_E_ARG);
+    static const lt_mix wrong[] = {{.cutmix_alpha = -1},
+                                   {.mixup_alpha = -0.1},
+                                   {.mixup_alpha = (double)NAN},
+                                   {.mixup_alpha = 1, .probability = 1.01},
+                                   {.mixup_alpha = 1, .probability = -0.01}},
+                        right[] = {{.probability = 1}, {.mixup_alpha = 0.1, .cutmix_alpha = 9}};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_status(lt_mix_check(&wrong[i]), LT_E_ARG);
+    for (size_t i = 0; i < COUNT_OF(right); i++)
+        assert_ok(lt_mix_check(&right[i]));
 }
 
 int main(void)
