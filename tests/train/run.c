@@ -310,6 +310,71 @@ static void test_progress(void **state)
     free(text);
 }
 
+/* Returns what a bar, or lines, show of steps from..to. */
+static char *shown(const lt_run_config *config, int64_t from, int64_t to)
+{
+    char path[TEMP_PATH];
+    const lt_metric metric[] = {{"loss", 2.5}};
+    lt_bar bar;
+    FILE *out = fopen(temp_path(path, folder, "shown"), "w");
+    assert_non_null(out);
+    setenv("COLUMNS", "200", 1);
+    lt_bar_begin(&bar, out, config);
+    for (int64_t i = from; i <= to; i++)
+        lt_bar_step(&bar,
+                    &(lt_run_step_record){
+                        .step = i, .epoch = 2, .metric = metric, .metrics = 1, .samples = 64});
+    lt_bar_draw_part(&bar, "validation", to, 4);
+    lt_bar_end(&bar);
+    fclose(out);
+    unsetenv("COLUMNS");
+    return temp_read(path, NULL);
+}
+
+static void test_share_of_epoch(void **state)
+{
+    static const struct {
+        int64_t step, per_epoch, offset, total, epochs;
+        const char *text;
+    } rows[] = {
+        {3, 4, 0, 9, 5, "epoch 3/5 [###############.....]  75 %  loss"},
+        {4, 4, 0, 9, 5, "epoch 3/5 [####################] 100 %  loss"},
+        {5, 4, 0, 9, 0, "epoch 3 [#####...............]  25 %  loss"},
+        {5, 4, 2, 9, 5, "epoch 3/5 [###############.....]  75 %  loss"},
+        {2, 0, 0, 8, 0, "epoch 3 [#####...............]  25 %  loss"},
+        {2, 0, 0, 0, 0, "epoch 3 [....................]   0 %  loss"},
+        {9, 0, 0, 8, 0, "epoch 3 [####################] 100 %  loss"},
+        {4, 4, 0, 9, 5, "validation [####################] 100 %"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const lt_run_config config = {.progress = LT_PROGRESS_BAR,
+                                      .total_steps = rows[i].total,
+                                      .steps_per_epoch = rows[i].per_epoch,
+                                      .step_offset = rows[i].offset,
+                                      .total_epochs = rows[i].epochs};
+        char *text = shown(&config, rows[i].step, rows[i].step);
+        if (!strstr(text, rows[i].text))
+            fail_msg("'%s' has no '%s'", text, rows[i].text);
+        free(text);
+    }
+}
+
+static void test_lines_of_steps(void **state)
+{
+    const lt_run_config config = {.progress = LT_PROGRESS_LINES, .log_every = 3};
+    (void)state;
+    char *text = shown(&config, 1, 7);
+    static const char *const want[] = {"step 1  loss", "step 3  loss", "step 6  loss"};
+    for (size_t i = 0; i < COUNT_OF(want); i++)
+        assert_non_null(strstr(text, want[i]));
+    size_t lines = 0;
+    for (const char *c = text; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, COUNT_OF(want));
+    free(text);
+}
+
 static void test_durations(void **state)
 {
     (void)state;
@@ -334,6 +399,10 @@ int main(void)
         {"progress in lines, without labels", test_progress, temp_setup, temp_teardown,
          (char[]){"plain"}},
         {"progress as a bar", test_progress, temp_setup, temp_teardown, (char[]){"bar"}},
+        {"the bar shows a step's share of its epoch", test_share_of_epoch, temp_setup,
+         temp_teardown, NULL},
+        {"the first and every n-th step has a line", test_lines_of_steps, temp_setup, temp_teardown,
+         NULL},
         {"durations", test_durations, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
