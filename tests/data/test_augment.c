@@ -129,55 +129,57 @@ static void check_planes(void **state)
     assert_memory_equal(got[0], got[1], sizeof got[0]);
 }
 
+/* One number of each is out of range. */
+static struct {
+    lt_transform t;
+    const char *says;
+} wrong[] = {
+    {{.size = 0}, ""},
+    {{.size = 224, .resize = 223}, "resize is 223, want 224 .. 32768"},
+    {{.size = 224, .resize = 32769}, "resize is 32769, want 224 .. 32768"},
+    {{.size = 224, .flip = 1.01}, ""},
+    {{.size = 224, .flip = -0.01}, ""},
+    {{.size = 224, .min_scale = 0.9, .max_scale = 0.5}, ""},
+    {{.size = 224, .max_scale = 1.5}, ""},
+    {{.size = 224, .min_ratio = -1}, ""},
+    {{.size = 224, .crop_ratio = 1.01}, ""},
+    {{.size = 224, .crop_ratio = -0.5}, ""},
+    {{.size = 224, .crop_ratio = 1e-9}, ""},
+    {{.size = 224, .filter = (lt_filter)2}, ""},
+    {{.size = 32, .jitter.hue = 0.51}, ""},
+    {{.size = 32, .erase = 1.01}, ""},
+    {{.size = 32, .vflip = 1.01}, "vflip is 1.01, want a probability"},
+    {{.size = 32, .rotation = 180.5}, "rotation is 180.5 degrees, want 0 .. 180"},
+    {{.size = 32, .rand_augment = {2, 31}}, "magnitude is 31, want 0 .. 30"},
+    {{.size = 32, .rand_augment = {-1, 9}}, ""},
+    {{.size = 32, .rand_augment = {101, 9}}, "RandAugment has 101 operations, want 0 .. 100"},
+    {{.size = 4097}, "size is 4097, want 1 .. 4096"},
+    {{.size = 32, .jitter.saturation = LT_JITTER_MOST + 0.1}, ""},
+    {{.size = 32, .jitter.contrast = (double)NAN}, ""},
+    {{.size = 32, .limits.seconds = -1}, "limits are 0 pixels and -1 seconds, want 0 or more"},
+    {{.size = 32, .limits.pixels = -1}, "limits are -1 pixels and 0 seconds, want 0 or more"},
+    {{.size = 32, .flip = (double)NAN}, "flip is nan, want a probability"},
+    {{.size = 32, .vflip = -0.01}, "vflip is -0.01, want a probability"},
+    {{.size = 32, .grayscale = 1.01}, "grayscale is 1.01, want a probability"},
+    {{.size = 32, .grayscale = -0.01}, "grayscale is -0.01, want a probability"},
+    {{.size = 32, .blur = 1.01}, "blur is 1.01, want a probability"},
+    {{.size = 32, .blur = -0.01}, "blur is -0.01, want a probability"},
+    {{.size = 32, .erase = -0.01}, "erase is -0.01, want a probability"},
+    {{.size = 32, .rotation = -0.5}, "rotation is -0.5 degrees, want 0 .. 180"},
+    {{.size = 32, .rand_augment = {2, -1}}, "magnitude is -1, want 0 .. 30"},
+    {{.size = 32, .jitter.brightness = LT_JITTER_MOST + 0.5}, "jitter is 10.5, 0, 0, hue 0"},
+    {{.size = 32, .jitter.brightness = -0.5}, "jitter is -0.5, 0, 0, hue 0; want 0 .. 10"},
+    {{.size = 32, .jitter.contrast = LT_JITTER_MOST + 0.5}, "jitter is 0, 10.5, 0, hue 0"},
+    {{.size = 32, .jitter.hue = -0.1}, "hue -0.1; want 0 .. 10, hue 0 .. 0.5"},
+    {{.size = 32, .min_scale = -0.5}, "scale is -0.5 to 1, want a range in (0, 1]"},
+    {{.size = 32, .min_ratio = 2, .max_ratio = 1.5}, "ratio is 2 to 1.5, want a range in"},
+    {{.size = 32, .max_ratio = 16385}, "ratio is 0.75 to 16385, want a range in (0, 16384]"},
+    {{.size = 32, .rand_augment = {2, 9}, .trivial_augment = true}, ""},
+};
+
 static void check_arguments(void **state)
 {
     (void)state;
-    struct {
-        lt_transform t;
-        const char *says;
-    } wrong[] = {
-        {{.size = 0}, ""},
-        {{.size = 224, .resize = 223}, "resize is 223, want 224 .. 32768"},
-        {{.size = 224, .resize = 32769}, "resize is 32769, want 224 .. 32768"},
-        {{.size = 224, .flip = 1.01}, ""},
-        {{.size = 224, .flip = -0.01}, ""},
-        {{.size = 224, .min_scale = 0.9, .max_scale = 0.5}, ""},
-        {{.size = 224, .max_scale = 1.5}, ""},
-        {{.size = 224, .min_ratio = -1}, ""},
-        {{.size = 224, .crop_ratio = 1.01}, ""},
-        {{.size = 224, .crop_ratio = -0.5}, ""},
-        {{.size = 224, .crop_ratio = 1e-9}, ""},
-        {{.size = 224, .filter = (lt_filter)2}, ""},
-        {{.size = 32, .jitter.hue = 0.51}, ""},
-        {{.size = 32, .erase = 1.01}, ""},
-        {{.size = 32, .vflip = 1.01}, "vflip is 1.01, want a probability"},
-        {{.size = 32, .rotation = 180.5}, "rotation is 180.5 degrees, want 0 .. 180"},
-        {{.size = 32, .rand_augment = {2, 31}}, "magnitude is 31, want 0 .. 30"},
-        {{.size = 32, .rand_augment = {-1, 9}}, ""},
-        {{.size = 32, .rand_augment = {101, 9}}, "RandAugment has 101 operations, want 0 .. 100"},
-        {{.size = 4097}, "size is 4097, want 1 .. 4096"},
-        {{.size = 32, .jitter.saturation = LT_JITTER_MOST + 0.1}, ""},
-        {{.size = 32, .jitter.contrast = (double)NAN}, ""},
-        {{.size = 32, .limits.seconds = -1}, "limits are 0 pixels and -1 seconds, want 0 or more"},
-        {{.size = 32, .limits.pixels = -1}, "limits are -1 pixels and 0 seconds, want 0 or more"},
-        {{.size = 32, .flip = (double)NAN}, "flip is nan, want a probability"},
-        {{.size = 32, .vflip = -0.01}, "vflip is -0.01, want a probability"},
-        {{.size = 32, .grayscale = 1.01}, "grayscale is 1.01, want a probability"},
-        {{.size = 32, .grayscale = -0.01}, "grayscale is -0.01, want a probability"},
-        {{.size = 32, .blur = 1.01}, "blur is 1.01, want a probability"},
-        {{.size = 32, .blur = -0.01}, "blur is -0.01, want a probability"},
-        {{.size = 32, .erase = -0.01}, "erase is -0.01, want a probability"},
-        {{.size = 32, .rotation = -0.5}, "rotation is -0.5 degrees, want 0 .. 180"},
-        {{.size = 32, .rand_augment = {2, -1}}, "magnitude is -1, want 0 .. 30"},
-        {{.size = 32, .jitter.brightness = LT_JITTER_MOST + 0.5}, "jitter is 10.5, 0, 0, hue 0"},
-        {{.size = 32, .jitter.brightness = -0.5}, "jitter is -0.5, 0, 0, hue 0; want 0 .. 10"},
-        {{.size = 32, .jitter.contrast = LT_JITTER_MOST + 0.5}, "jitter is 0, 10.5, 0, hue 0"},
-        {{.size = 32, .jitter.hue = -0.1}, "hue -0.1; want 0 .. 10, hue 0 .. 0.5"},
-        {{.size = 32, .min_scale = -0.5}, "scale is -0.5 to 1, want a range in (0, 1]"},
-        {{.size = 32, .min_ratio = 2, .max_ratio = 1.5}, "ratio is 2 to 1.5, want a range in"},
-        {{.size = 32, .max_ratio = 16385}, "ratio is 0.75 to 16385, want a range in (0, 16384]"},
-        {{.size = 32, .rand_augment = {2, 9}, .trivial_augment = true}, ""},
-    };
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_fails(lt_transform_check(&wrong[i].t), LT_E_ARG, wrong[i].says);
     lt_transform right[] = {

@@ -310,7 +310,7 @@ static void test_progress(void **state)
     free(text);
 }
 
-/* Returns what a bar, or lines, show of steps from..to. */
+/* Returns the output of a bar or of lines for steps from..to. */
 static char *shown(const lt_run_config *config, int64_t from, int64_t to)
 {
     char path[TEMP_PATH];
