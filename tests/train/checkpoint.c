@@ -97,6 +97,45 @@ static void test_resume(void **state)
     run_close(&b);
 }
 
+/* Threads, ranks and mode of the run that saves and of the one that loads; 0: unknown. */
+static void test_differences(void **state)
+{
+    static const struct {
+        int threads[2], ranks[2];
+        bool reproducible[2];
+        const char *says; /* NULL: nothing */
+    } rows[] = {
+        {{4, 4}, {2, 2}, {false, false}, NULL},
+        {{4, 0}, {2, 0}, {false, false}, NULL},
+        {{4, 8}, {2, 2}, {true, true}, NULL},
+        {{4, 4}, {2, 3}, {true, true}, NULL},
+        {{4, 8}, {2, 2}, {false, false}, "saved with 4 threads, this run has 8\n"},
+        {{4, 4}, {2, 1}, {false, false}, "saved with 2 ranks, this run has 1\n"},
+        {{4, 4}, {2, 2}, {true, false}, "saved with --reproducible, this run is without it: "},
+        {{4, 4}, {2, 2}, {false, true}, "saved without --reproducible, this run is with it: "},
+        {{4, 8}, {2, 2}, {true, false}, "saved with 4 threads, this run has 8\n"},
+    };
+    char path[TEMP_PATH];
+    run r;
+    (void)state;
+    run_open(&r, "adam", 5);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        for (int loads = 0; loads < 2; loads++) {
+            r.state.threads = rows[i].threads[loads];
+            r.state.ranks = rows[i].ranks[loads];
+            r.state.reproducible = rows[i].reproducible[loads];
+            logged[0] = 0;
+            if (!loads)
+                save(&r, 0, false);
+            assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+        }
+        assert_ok(lt_checkpoint_load(path, &r.parts, &r.state));
+        if (rows[i].says ? !strstr(logged, rows[i].says) : strstr(logged, "this run") != NULL)
+            fail_msg("row %zu: '%s'", i, logged);
+    }
+    run_close(&r);
+}
+
 static void test_keep(void **state)
 {
     (void)state;
@@ -329,6 +368,8 @@ int main(void)
          (char[]){"adam"}},
         {"a resumed run is bitwise identical: shampoo", test_resume, setup, teardown,
          (char[]){"shampoo"}},
+        {"another number of threads or ranks, or another mode, is logged", test_differences, setup,
+         teardown, NULL},
         {"the newest and the best checkpoint are kept", test_keep, setup, teardown, NULL},
         {"a flipped bit or a truncation is detected anywhere", test_damage, setup, teardown, NULL},
         {"a damaged checkpoint is skipped with a warning", test_fall_back, setup, teardown, NULL},
