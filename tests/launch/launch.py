@@ -431,6 +431,14 @@ def a_dry_run_starts_nothing(cwd):
         out = works(launch(cwd, path, "--dry-run", "--on", "mpirun", "--hosts", "127.0.0.1:3", env={**environment(cwd), **own}))
         for name, daemon in agents.items():
             assert bool(re.search(rf"{name}=env LATHER_LAUNCH=\S+\.gang {daemon} ", out)) == (name not in own), (own, out)
+    hosts = os.path.join(cwd, "hosts")
+    for slots, given, says in ((2, hosts, "launch| PBS_NODEFILE: 2 slots for the 3 ranks of gang: mpirun chooses their hosts\n"), (3, hosts, ""),
+                               (3, hosts + "?", "/hosts?: mpirun chooses the hosts\n")):
+        with open(hosts, "w") as f:
+            f.write(slots * "127.0.0.1\n")
+        p = launch(cwd, path, "--dry-run", "--on", "mpirun", env={**environment(cwd), "PBS_NODEFILE": given})
+        said = p.stdout + p.stderr
+        assert p.returncode == 0 and ("mpirun chooses" in said) == bool(says) and says in said, (slots, said)
     if FOLDER != "none":
         assert "4 threads: " in works(launch(cwd, os.path.join(FOLDER, "producers.ini"), "--dry-run", "--on", "threads"))
 
