@@ -197,6 +197,72 @@ static void test_env(void **state)
     free(text);
 }
 
+/* Reads env.json of a run that is opened in the working folder `in`. */
+static lt_json *env_of(const char *in)
+{
+    char path[TEMP_PATH];
+    lt_json *json = NULL;
+    lt_run *run = NULL;
+    const lt_run_config config = {.progress = LT_PROGRESS_OFF, .ranks = 3};
+    assert_int_equal(chdir(in), 0);
+    assert_ok(lt_run_open(&run, temp_path(path, folder, "env"), &config));
+    lt_run_close(&run);
+    assert_ok(lt_json_load(&json, temp_path(path, folder, "env/env.json")));
+    assert_int_equal(unlink(path), 0);
+    return json;
+}
+
+static void make_folder(const char *name)
+{
+    char path[TEMP_PATH];
+    assert_int_equal(mkdir(temp_path(path, folder, name), 0700), 0);
+}
+
+/* .git/HEAD of the working folder or one above it has the commit or a reference to it. */
+static void test_env_of_a_repository(void **state)
+{
+    static const struct {
+        const char *head, *commit; /* commit NULL: unknown */
+    } rows[] = {{"ref: refs/heads/main\n", "0123abcd"},
+                {"cdef0123\n", "cdef0123"},
+                {"ref: refs/heads/packed\n", NULL}};
+    char path[TEMP_PATH], old[TEMP_PATH];
+    const char *found = NULL;
+    int64_t number = 0;
+    (void)state;
+    assert_non_null(getcwd(old, sizeof old));
+    static const char *const folders[] = {"repo", "repo/.git", "repo/.git/refs",
+                                          "repo/.git/refs/heads", "repo/a"};
+    for (size_t i = 0; i < COUNT_OF(folders); i++)
+        make_folder(folders[i]);
+    temp_write(temp_path(path, folder, "repo/.git/refs/heads/main"), "0123abcd\n", 9);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        temp_write(temp_path(path, folder, "repo/.git/HEAD"), rows[i].head, strlen(rows[i].head));
+        for (int below = 0; below < 2; below++) {
+            lt_json *env = env_of(temp_path(path, folder, below ? "repo/a" : "repo"));
+            const lt_json_value *root = lt_json_root(env);
+            if (rows[i].commit) {
+                assert_ok(lt_json_string(root, "git_commit", &found));
+                assert_string_equal(found, rows[i].commit);
+            } else {
+                assert_null(lt_json_member(root, "git_commit"));
+            }
+            assert_ok(lt_json_integer(root, "ranks", &number));
+            assert_int_equal(number, 3);
+            assert_ok(lt_json_integer(root, "memory_bytes", &number));
+            assert_int_equal(number, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+            lt_json_free(&env);
+        }
+    }
+    make_folder("gone");
+    assert_int_equal(chdir(temp_path(path, folder, "gone")), 0);
+    assert_int_equal(rmdir(path), 0);
+    lt_json *env = env_of("."); /* a working folder without a name */
+    assert_null(lt_json_member(lt_json_root(env), "git_commit"));
+    lt_json_free(&env);
+    assert_int_equal(chdir(old), 0);
+}
+
 static uint32_t masked(const void *data, size_t bytes)
 {
     uint32_t crc = lt_crc32c(0, data, bytes);
@@ -393,6 +459,8 @@ int main(void)
          NULL},
         {"an epoch's record is replaced when resuming", test_redo, temp_setup, temp_teardown, NULL},
         {"env.json and bad_images.txt", test_env, temp_setup, temp_teardown, NULL},
+        {"env.json names the commit of the working folder", test_env_of_a_repository, temp_setup,
+         temp_teardown, NULL},
         {"frames and checksums of the event file", test_events, temp_setup, temp_teardown, NULL},
         {"invalid folders, and ranks above 0", test_folder, temp_setup, temp_teardown, NULL},
         {"progress in lines", test_progress, temp_setup, temp_teardown, (char[]){"lines"}},
