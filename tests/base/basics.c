@@ -8,6 +8,7 @@
 #include "near.h"
 
 #include "lather/log.h"
+#include "lather/plugin.h"
 #include "lather/status.h"
 
 #include <pthread.h>
@@ -252,6 +253,7 @@ static void a_thread_has_a_shorter_slice_and_all_else_as_before(void **state)
 static void a_plugin_has_the_version_of_the_library(void **state)
 {
     (void)state;
+    assert_null(lt_plugin_at(0)); /* none is loaded */
     assert_ok(lt_plugin_check_version("device x", lt_version()));
     assert_fails(lt_plugin_check_version("device x", "0.0.9"), LT_E_UNSUPPORTED,
                  "device x: plugin version 0.0.9 does not match library version ");

@@ -130,6 +130,46 @@ static void test_round_trip(void **state)
     lt_json_writer_clear(&w);
 }
 
+/* Space may be between all words. */
+static void test_space(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "\n{ \"a\" : [ ] ,\t\"b\" : { } , \"c\"\r\n: [ 1 , { \"d\" : 2 } ] }\n ";
+    lt_json *json = NULL;
+    int64_t d;
+    assert_ok(lt_json_parse(&json, text, strlen(text), "text", 4));
+    const lt_json_value *root = lt_json_root(json), *c = lt_json_member(root, "c");
+    assert_int_equal(root->count, 3);
+    assert_int_equal(lt_json_member(root, "a")->count, 0);
+    assert_int_equal(lt_json_member(root, "b")->count, 0);
+    assert_int_equal(c->count, 2);
+    assert_ok(lt_json_integer(c->child->next, "d", &d));
+    assert_int_equal(d, 2);
+    lt_json_free(&json);
+}
+
+/* A rewound writer begins again, whatever was open and failed. */
+static void test_rewind(void **state)
+{
+    (void)state;
+    const char *text = NULL;
+    size_t bytes = 0;
+    lt_json_writer w = {0};
+    for (int i = 0; i < 100; i++) { /* more than the deepest nesting */
+        lt_json_rewind(&w);
+        lt_json_begin_object(&w, NULL);
+        lt_json_put_integer(&w, "a", i);
+        lt_json_begin_array(&w, "b");
+    }
+    lt_json_rewind(&w);
+    lt_json_begin_object(&w, NULL);
+    lt_json_end(&w);
+    assert_ok(lt_json_text(&w, &text, &bytes));
+    assert_string_equal(text, "{}");
+    lt_json_writer_clear(&w);
+}
+
 /* A million keys: must not take a million squared steps. */
 static void test_many_keys(void **state)
 {
@@ -187,7 +227,7 @@ static void test_files(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(bad) + 5];
+    struct CMUnitTest tests[COUNT_OF(bad) + 7];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){.name = bad[i].name,
@@ -196,6 +236,8 @@ int main(void)
     tests[n++] = (struct CMUnitTest){"values of every type", test_values, NULL, NULL, NULL};
     tests[n++] =
         (struct CMUnitTest){"written values are read back", test_round_trip, NULL, NULL, NULL};
+    tests[n++] = row_test("space between words", test_space, NULL);
+    tests[n++] = row_test("a writer begins again", test_rewind, NULL);
     tests[n++] = row_test("depths that may be allowed", test_depths, NULL);
     tests[n++] =
         row_test("files: a missing folder, a full device, too many bytes", test_files, NULL);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
+#include "base/encoding/json.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
 #include "images.h"
@@ -87,6 +88,38 @@ static const mode_case modes[] = {
     {"raw and smaller: other pixels", {.mode = LT_PACK_RAW, .max_side = 16}, false},
 };
 
+static void check_manifest(const place *p, const lt_pack_config *c)
+{
+    static const char *const names[] = {"original", "lossless", "resized", "raw"};
+    const int64_t count = lt_dataset_count(p->data);
+    const struct {
+        const char *key;
+        int64_t want;
+    } numbers[] = {{"version", 1},
+                   {"max_side", c->max_side},
+                   {"quality", c->quality ? c->quality : 90},
+                   {"samples", count},
+                   {"bad", 0},
+                   {"shards", c->shard_samples ? (count - 1) / c->shard_samples + 1 : 1},
+                   {"channels", lt_dataset_channels(p->data)},
+                   {"classes", lt_dataset_classes(p->data)}};
+    char *path = below(p->pack, "manifest.json");
+    lt_json *json = NULL;
+    const char *mode = NULL;
+    assert_ok(lt_json_load(&json, path));
+    assert_ok(lt_json_string(lt_json_root(json), "mode", &mode));
+    assert_string_equal(mode, names[c->mode]);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        int64_t got = -1;
+        assert_ok(lt_json_integer(lt_json_root(json), numbers[i].key, &got));
+        if (got != numbers[i].want)
+            fail_msg("%s is %lld, want %lld", numbers[i].key, (long long)got,
+                     (long long)numbers[i].want);
+    }
+    lt_json_free(&json);
+    free(path);
+}
+
 static void check_mode(void **state)
 {
     const mode_case *m = *state;
@@ -110,6 +143,7 @@ static void check_mode(void **state)
     int64_t samples = 0;
     assert_ok(lt_pack_verify(p.pack, NULL, &samples));
     assert_int_equal(samples, lt_dataset_count(p.data));
+    check_manifest(&p, &m->config);
     close_place(&p);
 }
 

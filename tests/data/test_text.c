@@ -29,6 +29,7 @@ static text_row texts[] = {
      LT_DOCUMENTS_BLANK_LINES,
      {"a\nb\n", "c\n"}},
     {"blank lines end documents, CR LF", "a\r\n\r\nb", LT_DOCUMENTS_BLANK_LINES, {"a\r\n", "b"}},
+    {"one blank line at the beginning", "\na", LT_DOCUMENTS_BLANK_LINES, {"a"}},
     {"a blank beginning is text", "  a", LT_DOCUMENTS_BLANK_LINES, {"  a"}},
     {"<|endoftext|> ends documents",
      "<|endoftext|>a<|endoftext|> \n<|endoftext|><<|endoftext|>b<|",
