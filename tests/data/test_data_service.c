@@ -208,6 +208,14 @@ static void test_records(void **state)
     assert_ok(lt_dataset_short_side(w.data, &want));
     assert_ok(lt_dataset_short_side(d, &side));
     assert_int_equal(side, want);
+    assert_true(lt_dataset_fingerprint(d) == lt_dataset_fingerprint(w.data));
+    assert_int_equal(lt_dataset_count(d), lt_dataset_count(w.data));
+    assert_int_equal(lt_dataset_channels(d), lt_dataset_channels(w.data));
+    assert_int_equal(lt_dataset_classes(d), lt_dataset_classes(w.data));
+    assert_int_equal(d->tokens, w.data->tokens);
+    assert_int_equal(d->unsplit, w.data->unsplit);
+    for (int i = 0; i < lt_dataset_classes(d); i++)
+        assert_string_equal(lt_dataset_class_name(d, i), lt_dataset_class_name(w.data, i));
     for (int64_t i = 0; i < 3; i++) {
         assert_ok(w.data->ops->read(w.data, i, &a));
         assert_ok(d->ops->read(d, i, &b));
