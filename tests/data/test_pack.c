@@ -9,6 +9,7 @@
 #include "near.h"
 #include "temp.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,29 @@ static const mode_case modes[] = {
      true},
     {"resized: other pixels", {.mode = LT_PACK_RESIZED, .max_side = 16, .quality = 80}, false},
     {"raw and smaller: other pixels", {.mode = LT_PACK_RAW, .max_side = 16}, false},
+    {"resized to one pixel", {.mode = LT_PACK_RESIZED, .max_side = 1}, false},
 };
+
+/* A side of a pack's image: scaled by most / longest, rounded to the nearest. */
+static int32_t scaled(int32_t side, int32_t longest, int most)
+{
+    return most && longest > most ? (int32_t)lround((double)side * most / longest) : side;
+}
+
+static void check_sides(const lt_dataset *from, const lt_dataset *to, int64_t index, int most)
+{
+    lt_record x = {0}, y = {0};
+    lt_image p = {0}, q = {0};
+    decode(from, index, &x, &p);
+    decode(to, index, &y, &q);
+    const int32_t longest = p.width > p.height ? p.width : p.height;
+    assert_int_equal(q.width, scaled(p.width, longest, most));
+    assert_int_equal(q.height, scaled(p.height, longest, most));
+    lt_free(p.memory);
+    lt_free(q.memory);
+    lt_free(x.bytes);
+    lt_free(y.bytes);
+}
 
 static void check_manifest(const place *p, const lt_pack_config *c)
 {
@@ -135,6 +158,7 @@ static void check_mode(void **state)
     assert_string_equal(lt_dataset_class_name(d, 1), lt_dataset_class_name(p.data, 1));
     for (int64_t i = 0; i < lt_dataset_count(d); i++) {
         assert_string_equal(lt_dataset_sample_name(d, i), lt_dataset_sample_name(p.data, i));
+        check_sides(p.data, d, i, m->config.max_side);
         if (same_sample(p.data, d, i) != m->same)
             fail_msg("%s: the pixels are %s", lt_dataset_sample_name(d, i),
                      m->same ? "different" : "the same");
