@@ -110,7 +110,7 @@ break_source()
 
 break_source_at_random()
 {
-    counted "random faults" tools/mutate "$work/main" --seed "$(date +%j)" --count 60
+    counted "random faults" tools/mutate "$work/main" --seed "$(date +%j)" --count 60 --limit 240
 }
 
 # Training, and test programs in the emulator.
