@@ -507,6 +507,20 @@ static void check_limits(void **state)
     }
 }
 
+static void check_links(void **state)
+{
+    (void)state;
+    for (int between = 0; between < 2; between++) {
+        const lt_cost_plan p = plan_of(LT_COST_FLAT);
+        lt_cost_cluster c = machines;
+        lt_cost_result r;
+        *(between ? &c.between : &c.within) = (lt_cost_link){.latency = -3, .bandwidth = 5};
+        assert_fails(lt_cost_simulate(&r, &p, &c, NULL, 0, 0), LT_E_ARG,
+                     between ? "the link between nodes has latency -3 s, 5 bytes/s"
+                             : "the link within nodes has latency -3 s, 5 bytes/s");
+    }
+}
+
 /* Seconds of a core, and a gather that the enumeration lacks. */
 static void check_core_seconds(void **state)
 {
@@ -567,6 +581,7 @@ int main(void)
         {"reducers are found by name", check_reducers, 0, 0, 0},
         {"invalid schemes are rejected", check_schemes, 0, 0, 0},
         {"limits of plans and clusters are exact", check_limits, 0, 0, 0},
+        {"a link that is named has its own numbers", check_links, 0, 0, 0},
         {"core seconds and gathers out of range are named", check_core_seconds, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);

@@ -48,7 +48,7 @@ static lt_status convolve(void *context)
     const lt_conv2d_config config = {1, 1, 1, 1, 1, 1, current->groups};
     const lt_shape image = LT_SHAPE(IMAGES, CHANNELS, SIDE, SIDE);
     const lt_dtype of_w = current->way == GRAD_W ? LT_F32 : current->dtype;
-    const int each = CHANNELS / current->groups;
+    const int64_t each = CHANNELS / current->groups;
     const lt_view vx = channels_last(x, current->dtype, image),
                   vy = channels_last(y, current->dtype, image);
     const lt_view vw = {.data = w, /* not channels-last: a copy is made */
