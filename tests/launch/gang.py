@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path[:0] = [os.path.join(TESTS, "support"), os.path.join(TESTS, "..", "tools")]
 from rows import SKIPPED, run_rows  # noqa: E402
+from stormlib import complete_steps  # noqa: E402
 
 LATHER, TRAIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 MPIRUN = sys.argv[3]
@@ -84,9 +86,9 @@ def resume_by_hand(cwd, step):
     run = os.path.join(cwd, "hand")
     shutil.copytree(os.path.join(cwd, "run"), run, symlinks=True)
     folder = os.path.join(run, "checkpoints")
-    for name in os.listdir(folder):
-        if name.startswith("step-") and int(name[5:]) > step:
-            shutil.rmtree(os.path.join(folder, name))
+    for later in complete_steps(run):
+        if later > step:
+            shutil.rmtree(os.path.join(folder, f"step-{later}"))
     for at in (run, folder):
         if os.path.lexists(os.path.join(at, "latest")):
             os.remove(os.path.join(at, "latest"))

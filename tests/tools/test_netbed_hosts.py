@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path[:0] = [os.path.join(TESTS, "support"), os.path.join(TESTS, "..", "tools")]
 from rows import SKIPPED, Skip, full, run_rows  # noqa: E402
+from stormlib import complete_steps  # noqa: E402
 
 NETBED, LATHER, TRAIN = (os.path.abspath(path) for path in sys.argv[1:4])
 NAME = "d" + "".join("abcdefghij"[int(d)] for d in str(os.getpid() % 100000))  # several runs may share the machine
@@ -125,9 +127,9 @@ def resume_by_hand(cwd, folder, step, nodes, *more):
     run = os.path.join(cwd, folder)
     shutil.copytree(os.path.join(cwd, "run"), run, symlinks=True)
     checkpoints = os.path.join(run, "checkpoints")
-    for name in os.listdir(checkpoints):
-        if name.startswith("step-") and int(name[5:]) > step:
-            shutil.rmtree(os.path.join(checkpoints, name))
+    for later in complete_steps(run):
+        if later > step:
+            shutil.rmtree(os.path.join(checkpoints, f"step-{later}"))
     for at in (run, checkpoints):
         if os.path.lexists(os.path.join(at, "latest")):
             os.remove(os.path.join(at, "latest"))
