@@ -37,8 +37,13 @@ static const row rows[] = {
     {"depthwise stride 2, bf16", LT_BF16, 5, 37, 15, 37, 3, FORM(2, 1, 1, 37), "depthwise", false},
     {"product", LT_F32, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, false},
     {"product, bf16", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, false},
+#if defined(__aarch64__)
     /* by instructions for bf16 */
     {"control: a product by default", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, true},
+#else
+    /* products by AVX2 are those of the generic kernels, of convolutions no set's are another's */
+    {"control: a convolution by default", LT_F32, 3, 40, 15, 37, 3, FORM(2, 1, 1, 1), NULL, true},
+#endif
 };
 
 enum { RESULTS = 4 };
@@ -84,7 +89,8 @@ static void run_convs(const row *r, const lt_backend *be, lt_cpu *cpu, operands 
 {
     const lt_view *bias = r->channels % 2 ? &o->b : NULL;
     assert_ok(be->conv2d(cpu, &r->config, &o->x, &o->w, bias, &o->out[0]));
-    assert_string_equal(cpu->last_conv, r->by);
+    if (r->by)
+        assert_string_equal(cpu->last_conv, r->by);
     assert_ok(be->conv2d_grad_x(cpu, &r->config, &o->grad, &o->w, &o->out[1]));
     assert_ok(be->conv2d_grad_w(cpu, &r->config, &o->grad, &o->x, &o->out[2]));
     lt_view y = copy_of(&o->out[0]);
