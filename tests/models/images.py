@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-from trainer import ERROR, PROGRAM, SMALL, SOURCE, TIMEOUT, USAGE, Skip, content, epochs_of, fails, folders, records, run, run_rows, write_image
+from trainer import ERROR, PROGRAM, SMALL, SOURCE, TIMEOUT, USAGE, Skip, content, epochs_of, fails, folders, full, records, run, run_rows, write_image
 
 FORMATS = os.path.join(SOURCE, "tests/golden/data/formats")
 ONE_STEP = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--output"]
@@ -151,9 +151,13 @@ def a_split_without_images_is_an_error(cwd):
     fails(*flags, "--data", "data/train", "--val-split", "0.1", cwd=cwd,
           says="--val-split: 0.1 of class 'class0' with its 4 samples leaves 4 to train on and 0 to evaluate; a fraction from 0.126", code=USAGE)
     fails(*flags, "--data", "data/train", "--val-split-seed", "1", cwd=cwd, says="needs --val-split", code=USAGE)
-    fails(*flags, "--data", "service:tcp://127.0.0.1:9", "--val-split", "0.5", cwd=cwd, says="tcp://127.0.0.1:9")
     text = run(*flags, "--data", "data", "--val-fraction", "0.5", "--progress", "lines", cwd=cwd).stderr
     assert "evaluates on 6, the same share of each class, seed 0; the data's own validation part is not used" in text, text
+
+
+@full  # 20 s until the service is given up
+def a_split_of_a_missing_service_is_an_error(cwd):
+    fails(*SMALL, "--image-size", "16", "--max-steps", "1", "--data", "service:tcp://127.0.0.1:9", "--val-split", "0.5", cwd=cwd, says="tcp://127.0.0.1:9")
 
 
 def a_limited_evaluation_is_reported(cwd):
