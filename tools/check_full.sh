@@ -77,11 +77,14 @@ slow_stage() # NAME FUNCTION
     } >"$work/report" && cp "$work/report" "$report"
 }
 
-# All rows of the test programs, those marked full too; those of CUDA are the stage after this, those of --reproducible another.
+# All rows of the test programs that have more of them than in ./check; those of CUDA are the stage after this, those of --reproducible another.
 test_all_rows()
 {
     local -x LATHER_TEST_FULL=1
-    rows "all rows of the test programs" "$work/main" --no-suite device --no-suite same-bits --timeout-multiplier 3
+    local -a tests
+    mapfile -t tests < <(tools/full_tests "$work/main" --without device --without same-bits)
+    [ ${#tests[@]} -gt 0 ] || row "test programs that have more rows" false || return
+    rows "all rows of the test programs" "$work/main" --timeout-multiplier 3 "${tests[@]}"
 }
 
 # The CUDA backend on stand-ins and emulators.

@@ -129,6 +129,18 @@ same_bits()
     python3 tests/models/same_bits.py $programs
 }
 
+# By their suite, by a C source, by what a script imports; and not one without such a row.
+finds_full_tests()
+{
+    local found name
+    $built || return
+    grep -q cmocka "$work/main/build.ninja" || return 0
+    found=$(tools/full_tests "$work/main") && for name in "conform levels 1/3" "faults optim" "race"; do
+        grep -qx "$name" <<<"$found" || return
+    done
+    ! grep -qx "base options" <<<"$found" && ! grep -qx "launch" <<<"$found"
+}
+
 check_repository()
 {
     row "test rows are counted, crashes too" tools/count_rows --self-test
@@ -137,6 +149,7 @@ check_repository()
     row "faults are applied, and killed or not" tools/mutate --self-test
     row "  and those of tests/mutants find their lines" tools/mutate --places tests/mutants
     row "functions that nothing executes are listed" tools/coverage --self-test
+    row "tests that do more in --full are found" finds_full_tests
     row "commands of guides run, and fail" tools/check_guides --self-test
     row "kernel launches are translated for the host" tests/cuda/emulate.py --self-test
     row "kernels have places to break" tests/cuda/mutate.py --self-test
