@@ -21,14 +21,15 @@
 #define PW_GELU_SLOPE      gelu_slope
 #include "tensor/backend/pointwise.h"
 
-/* A loop in which the kind is a constant, so that the functions' switches are optimised away. */
-#define LOOP(kind_, expression)                                    \
-    case LT_POINTWISE_##kind_:                                     \
-        f.kind = LT_POINTWISE_##kind_;                             \
-        FOR_LANES(i, n, count, { save(y, i, expression, n, s); }); \
+/* A loop over whole vectors in which the kind is a constant, so that the functions' switches are optimised away. */
+#define LOOP(kind_, expression)                    \
+    case LT_POINTWISE_##kind_:                     \
+        f.kind = LT_POINTWISE_##kind_;             \
+        for (int64_t i = 0; i < count; i += LANES) \
+            save(y, i, expression, LANES, s);      \
         break
-#define A load(a, i, n, s)
-#define B load(b, i, n, s)
+#define A load(a, i, LANES, s)
+#define B load(b, i, LANES, s)
 
 ALWAYS void apply_unary(lt_pointwise f, const void *a, void *y, int64_t count, lt_cpu_store s)
 {
@@ -76,7 +77,7 @@ ALWAYS void apply_binary(lt_pointwise f, const void *a, const void *b, void *y, 
     }
 }
 
-#define G load(g, i, n, s)
+#define G load(g, i, LANES, s)
 
 ALWAYS void apply_unary_grad(lt_pointwise f, const void *g, const void *a, void *y, int64_t count,
                              lt_cpu_store s)
@@ -129,7 +130,7 @@ ALWAYS void apply_unary_grad(lt_pointwise f, const void *g, const void *a, void 
 GRAD_OF_TWO(apply_binary_grad_a, pw_grad_a)
 GRAD_OF_TWO(apply_binary_grad_b, pw_grad_b)
 
-ALWAYS void pointwise_any(const lt_pointwise_row *r, int64_t count, lt_cpu_store s)
+ALWAYS void pointwise_lanes(const lt_pointwise_row *r, int64_t count, lt_cpu_store s)
 {
     if (r->dy && !r->b)
         apply_unary_grad(*r->f, r->dy, r->a, r->y, count, s);
@@ -141,6 +142,39 @@ ALWAYS void pointwise_any(const lt_pointwise_row *r, int64_t count, lt_cpu_store
         apply_binary(*r->f, r->a, r->b, r->y, count, s);
     else
         apply_unary(*r->f, r->a, r->y, count, s);
+}
+
+/* Replaces an operand by a vector with its last elements and zeros. */
+ALWAYS void keep_last(const void **operand, char vector[LANES * sizeof(float)], size_t begin,
+                      size_t bytes)
+{
+    if (!*operand)
+        return;
+    memset(vector, 0, LANES * sizeof(float));
+    memcpy(vector, (const char *)*operand + begin, bytes);
+    *operand = vector;
+}
+
+/* Whole vectors, then one with a copy of the elements that remain: each loop is compiled for whole vectors only. */
+ALWAYS void pointwise_any(const lt_pointwise_row *r, int64_t count, lt_cpu_store s)
+{
+    const int64_t remain = count % LANES, whole = count - remain;
+    const size_t size = s == LT_STORE_BF16 ? sizeof(uint16_t) : sizeof(float);
+    const size_t begin = (size_t)whole * size, bytes = (size_t)remain * size;
+    char dy[LANES * sizeof(float)], a[LANES * sizeof(float)], b[LANES * sizeof(float)],
+        y[LANES * sizeof(float)];
+    lt_pointwise_row part = *r;
+    for (int turn = whole ? 0 : 1; turn < (remain ? 2 : 1); turn++) {
+        if (turn) {
+            keep_last(&part.dy, dy, begin, bytes);
+            keep_last(&part.a, a, begin, bytes);
+            keep_last(&part.b, b, begin, bytes);
+            part.y = y;
+        }
+        pointwise_lanes(&part, turn ? LANES : whole, s);
+    }
+    if (remain)
+        memcpy((char *)r->y + begin, y, bytes);
 }
 #undef G
 #undef A
