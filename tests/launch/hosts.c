@@ -11,6 +11,7 @@
 
 #include "lather/launch.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -419,6 +420,29 @@ static void a_gang_is_asked_to_stop_when_its_host_is_back(void **state)
     unlink(path);
 }
 
+static void a_check_that_is_given_up_leaves_no_process(void **state)
+{
+    char path[] = "/tmp/lather-check-XXXXXX";
+    lt_launch_handle group = {
+        .config = {.label = "trainer", .kind = LT_LAUNCH_NODE_GANG, .command = "train"}};
+    lt_job_graph graph = {.first = &group};
+    const lt_launch_config config = {.program = path};
+    const lt_launch launch = {
+        .hosts = open_hosts("127.0.0.2:2,127.0.0.3:2", NULL), .program = &graph, .config = &config};
+    lt_launch_hosts *hosts = launch.hosts;
+    lt_host_checks *checks = NULL;
+    (void)state;
+    write_text(path, "#!/bin/sh\nsleep 1000\n");
+    assert_int_equal(chmod(path, 0700), 0);
+    assert_ok(lt_host_checks_start(&checks, &launch, NULL, false));
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0); /* they run */
+    lt_host_checks_free(&checks);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    lt_launch_hosts_free(&hosts);
+    unlink(path);
+}
+
 static void a_process_without_descriptors_is_an_error(void **state)
 {
     const lt_launch_handle group = {.config = {.label = "few"}};
@@ -456,6 +480,8 @@ int main(void)
         {"a link is measured", a_link_is_measured, NULL, NULL, NULL},
         {"a gang is asked to stop when its host is back",
          a_gang_is_asked_to_stop_when_its_host_is_back, NULL, NULL, NULL},
+        {"a check that is given up leaves no process", a_check_that_is_given_up_leaves_no_process,
+         NULL, NULL, NULL},
         {"a process without descriptors is an error", a_process_without_descriptors_is_an_error,
          NULL, NULL, NULL},
     };

@@ -125,7 +125,6 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_w
                                          .optim = t->optim,
                                          .task = {&b->ops, b},
                                          .pass = lt_trainer_pass(t, true),
-                                         .grad_accum = 1,
                                          .next = next_batch,
                                          .next_context = t->input.loader};
     lt_tape_on_grad_ready(t->model.tape, on_gradient_ready, b);
