@@ -129,7 +129,7 @@ same_bits()
     python3 tests/models/same_bits.py $programs
 }
 
-# By their suite, by a C source, by what a script imports; and not one without such a row.
+# By their suite, by a C source, by a script's imports; but none without such rows.
 finds_full_tests()
 {
     local found name

@@ -71,7 +71,7 @@ def class_results_and_confusion_match_the_logits(cwd):
         assert (c["images"], c["correct"], c["predicted"]) == (30, want[i][i], column), c
         assert abs(c["top1"] - want[i][i] / 0.3) < 1e-9 and (c["precision"] is None) == (column == 0), c
         assert abs(c["f1"] - 200 * want[i][i] / (30 + column)) < 1e-9, c
-    scores = [[f32(softmax(row)[k]) for row in rows] for k in range(3)]  # rounded as the program does: what is equal then is one threshold
+    scores = [[f32(softmax(row)[k]) for row in rows] for k in range(3)]  # rounded as by the program: equal ones are one threshold
     auc, ap = zip(*(ranking(score, [label == k for label in labels]) for k, score in enumerate(scores)))
     for key, value in (("auc", sum(auc) / 3), ("map", sum(ap) / 3), ("f1_micro", said["top1"] / 100), ("f1_macro", sum(c["f1"] for c in said["classes"]) / 300)):
         assert abs(said[key] - 100 * value) < 1e-4, (key, said[key], 100 * value)
