@@ -3,6 +3,7 @@
 #include "images.h"
 
 #include "base/alloc.h"
+#include "data/formats/exif.h"
 #include "near.h"
 
 #include <errno.h>
@@ -202,6 +203,18 @@ void write_file(const char *folder, const char *name, const void *bytes, size_t 
     if (!file || fwrite(bytes, 1, size, file) != size || fclose(file))
         abort();
     free(path);
+}
+
+uint8_t *tag_jpeg(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_size)
+{
+    uint8_t *out = malloc(size + 4 + LT_EXIF_BYTES);
+    assert_non_null(out);
+    memcpy(out, "\xff\xd8\xff\xe1\0", 5);
+    out[5] = 2 + LT_EXIF_BYTES;
+    lt_exif_write(turn, out + 6);
+    memcpy(out + 6 + LT_EXIF_BYTES, jpeg + 2, size - 2);
+    *tagged_size = size + 4 + LT_EXIF_BYTES;
+    return out;
 }
 
 char *make_image_folder(void)

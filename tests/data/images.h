@@ -24,6 +24,8 @@ typedef struct jpeg_spec {
 uint8_t *make_pixels(int width, int height, int components, uint32_t *seed);
 /* Returns a JPEG file in memory; free() it. */
 uint8_t *make_jpeg(const jpeg_spec *spec, uint32_t *seed, size_t *size);
+/* Returns a JPEG file with an Exif segment of this orientation added; free() it. */
+uint8_t *tag_jpeg(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_size);
 /* Decodes a whole JPEG with libjpeg, at 1/shrink of its size; free() .memory. */
 lt_image whole_decode(const uint8_t *bytes, size_t size, int channels, int shrink);
 /* Returns a 24-bit BMP file in memory; free() it. */

@@ -180,20 +180,6 @@ static void check_turns(void **state)
     }
 }
 
-/* Adds an Exif segment with this orientation to a JPEG file. */
-static uint8_t *tag(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_size)
-{
-    uint8_t *out = malloc(size + 4 + LT_EXIF_BYTES);
-    assert_non_null(out);
-    memcpy(out, "\xff\xd8\xff\xe1\0", 5);
-    out[5] = 2 + LT_EXIF_BYTES;
-    lt_exif_write(turn, out + 6);
-    memcpy(out + 6 + LT_EXIF_BYTES, jpeg + 2, size - 2);
-    *tagged_size = size + 4 + LT_EXIF_BYTES;
-    assert_int_equal(lt_exif_orientation(out, *tagged_size), turn);
-    return out;
-}
-
 /* Decodes the whole file upright, the reference for the transform. */
 static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *out)
 {
@@ -237,7 +223,7 @@ static void check_crops(void **state)
         for (int turn = 1; turn <= 8; turn++) {
             size_t plain_size, size;
             uint8_t *plain = make_jpeg(&specs[i], &seed, &plain_size);
-            uint8_t *bytes = tag(plain, plain_size, turn, &size);
+            uint8_t *bytes = tag_jpeg(plain, plain_size, turn, &size);
             assert_ok(lt_record_reserve(&file.record, size));
             memcpy(file.record.bytes, bytes, size);
             file.record.size = size;
@@ -280,7 +266,7 @@ static void check_packs(void **state)
             lt_pack_encoder *e = NULL;
             lt_record r = {0};
             bool kept = false;
-            uint8_t *bytes = tag(plain, plain_size, turn, &size);
+            uint8_t *bytes = tag_jpeg(plain, plain_size, turn, &size);
             assert_ok(lt_record_reserve(&r, size));
             memcpy(r.bytes, bytes, size);
             r.size = size;

@@ -419,6 +419,19 @@ def files_of_another_user_are_not_believed(cwd):
     assert os.path.exists(os.path.join(cwd, "pwned"))
 
 
+def a_node_under_srun_hands_sigterm_to_its_command(cwd):
+    """srun forwards SIGUSR1, which a node translates, and kills its tasks at SIGTERM."""
+    slurm = "3"
+    for ends, status in (("trap 'echo asked > asked; exit 3' TERM; ", 3), ("", -signal.SIGTERM)):
+        text(cwd, f"[a]\ncommand = sh -c \"{ends}touch up; while :; do sleep 0.02; done\"\n")
+        node_ = subprocess.Popen([LATHER, "node", cwd, cwd, slurm, "0", "a", "0", "1", "-1", "1", "1"], cwd=cwd, start_new_session=True)
+        wait_until(lambda: os.path.exists(os.path.join(cwd, "up")))
+        os.remove(os.path.join(cwd, "up"))
+        os.killpg(node_.pid, signal.SIGUSR1)  # as Slurm does, to the whole task
+        assert node_.wait(TIMEOUT) == status, (ends, node_.returncode)
+    assert os.path.exists(os.path.join(cwd, "asked"))
+
+
 def a_dry_run_starts_nothing(cwd):
     path = text(cwd, "[a]\ncommand = touch here\n[gang]\nkind = gang\nranks = 3\ncommand = touch here --accum ${grad-accum}\n"
                      "batch-size = 2\nglobal-batch = 12\n")
@@ -532,7 +545,8 @@ ROWS = (the_first_program_of_the_guide_is_the_example, the_same_programs_in_thre
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
         a_killed_launcher_leaves_no_node, a_killed_launcher_leaves_no_child_no_rank_and_no_secret, a_launcher_of_mpirun_that_is_killed_leaves_none_either,
-        files_of_the_user_in_the_folder_are_left_alone, a_folder_that_others_may_write_is_refused, files_of_another_user_are_not_believed, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
+        files_of_the_user_in_the_folder_are_left_alone, a_folder_that_others_may_write_is_refused, files_of_another_user_are_not_believed,
+        a_node_under_srun_hands_sigterm_to_its_command, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
 
 if __name__ == "__main__":
     CHOSEN = sys.argv[4] if len(sys.argv) > 4 else None
