@@ -134,6 +134,24 @@ static void values_out_of_range_are_named(void **state)
     assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){1, 1, 2, 3, false}, 9, 768), LT_E_ARG);
 }
 
+/* Losses fall as 1/sqrt(steps), and those of a lossy run as if a step were 0.8 of one. */
+static void a_slowdown_is_of_the_runs_points(void **state)
+{
+    enum { POINTS = 8 };
+    plan_point exact[POINTS], late[POINTS + 1];
+    (void)state;
+    for (int i = 0; i < POINTS; i++) {
+        exact[i] = (plan_point){.step = i + 1, .value = pow(i + 1, -0.5)};
+        late[i] = (plan_point){.step = i + 1, .value = pow(0.8 * (i + 1), -0.5)};
+    }
+    late[POINTS] = (plan_point){.step = POINTS, .value = 1e9}; /* not one of them */
+    const plan_run lossless = {.point = exact, .points = POINTS},
+                   lossy = {.point = late, .points = POINTS};
+    assert_near(lt_plan_slowdown(&lossy, &lossless), 1.25, 1e-9);
+    assert_near(lt_plan_slowdown(&lossless, &lossy), 1, 0);
+    assert_true(isnan(lt_plan_slowdown(&lossy, &(plan_run){.points = 0})));
+}
+
 int main(void)
 {
     const struct CMUnitTest rows[] = {
@@ -143,6 +161,7 @@ int main(void)
         cmocka_unit_test(dense_is_chosen_from_the_break_even_on),
         cmocka_unit_test(predicted_steps_agree),
         cmocka_unit_test(values_out_of_range_are_named),
+        cmocka_unit_test(a_slowdown_is_of_the_runs_points),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
 }
