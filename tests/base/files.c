@@ -131,7 +131,7 @@ static void test_clean(void **state)
     temp_remove(folder);
 }
 
-enum { SPANS = 100000 }; /* of each of two threads, which record at the same time */
+enum { SPANS = 100000 }; /* for each thread; two record at the same time */
 
 static void *spans(void *context)
 {

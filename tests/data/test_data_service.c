@@ -429,7 +429,7 @@ static void *send_large(void *context)
     return NULL;
 }
 
-/* A hundred operations on 16 million pixels take ten seconds, times the factor of sanitizers. */
+/* A hundred operations on 16 million pixels take ten seconds, several times as long under sanitizers. */
 static void test_close_while_augmenting(void **state)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
