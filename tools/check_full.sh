@@ -77,7 +77,8 @@ slow_stage() # NAME FUNCTION
     } >"$work/report" && cp "$work/report" "$report"
 }
 
-# All rows of the test programs that have more of them than in ./check; those of CUDA are the stage after this, those of --reproducible another.
+# All rows of the test programs that have more of them than in ./check; those of CUDA are the stage after this, those of
+# --reproducible another.
 test_all_rows()
 {
     local -x LATHER_TEST_FULL=1

@@ -214,6 +214,7 @@ uint8_t *tag_jpeg(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_siz
     lt_exif_write(turn, out + 6);
     memcpy(out + 6 + LT_EXIF_BYTES, jpeg + 2, size - 2);
     *tagged_size = size + 4 + LT_EXIF_BYTES;
+    assert_int_equal(lt_exif_orientation(out, *tagged_size), turn);
     return out;
 }
 

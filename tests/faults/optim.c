@@ -3,6 +3,7 @@
 
 #include "faults.h"
 #include "one_sided.h"
+#include "ref_calls.h"
 
 #include "lather/averaging.h"
 #include "lather/cautious.h"
@@ -183,15 +184,6 @@ static void a_step_that_fails_says_so(void **state)
                           .close = end,
                           .least = 2};
     (void)faults_each(&c);
-}
-
-/* The CPU's kernels call this where they have no own for a form. */
-static int ref_calls;
-const lt_backend *__real_lt_backend_ref(void);
-const lt_backend *__wrap_lt_backend_ref(void)
-{
-    ref_calls++;
-    return __real_lt_backend_ref();
 }
 
 static void a_step_runs_no_kernel_of_ref(void **state)

@@ -41,7 +41,7 @@ static const row rows[] = {
     /* by instructions for bf16 */
     {"control: a product by default", LT_BF16, 9, 300, 37, 530, 0, FORM(1, 0, 1, 1), NULL, true},
 #else
-    /* products by AVX2 are those of the generic kernels, of convolutions no set's are another's */
+    /* by default every set has other convolutions; products are equal for AVX2 and generic */
     {"control: a convolution by default", LT_F32, 3, 40, 15, 37, 3, FORM(2, 1, 1, 1), NULL, true},
 #endif
 };
