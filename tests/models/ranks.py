@@ -598,7 +598,7 @@ def invalid_command_lines_are_rejected(cwd):
     rejects(cwd, *flags, "--comm-model", "5", says="--comm-model", ranks=2)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     run(1, *flags, "--output", "saved", cwd=cwd)
-    for args, says in ((["--device", "cuda"], "rank 1 of 2 on this machine: device cuda"),
+    for args, says in ((["--device", "cuda"], "of 2 on this machine: device cuda"),
                        (["--eval", "--weights", "saved", "--save-logits", "l"], "--save-logits: needs a single rank, got 2")):
         err = run(2, *flags, *args, cwd=cwd, code=ERROR)[1]
         assert says in err, err
