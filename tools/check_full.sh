@@ -369,7 +369,7 @@ analyze()
         skip "cppcheck" "not installed"
     fi
     # shellcheck disable=SC2046
-    tidy "clang-tidy, every check" $(compiled_sources)
+    row "clang-tidy, every check" tidy 1 $(compiled_sources)
 }
 
 both_onednn()
