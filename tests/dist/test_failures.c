@@ -3,10 +3,12 @@
 #include "base/alloc.h"
 #include "case_ranks.h"
 #include "dist/collectives/collectives.h"
+#include "dist/comm/comm.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static lt_status finish(lt_status begun, lt_request **request)
 {
@@ -383,9 +385,67 @@ static void close_without_memory(void **state)
         lt_device_close(&device[r]);
 }
 
+static atomic_bool another_aborts;
+
+static bool says_once(lt_link *self)
+{
+    snprintf(self->why, sizeof self->why, "rank 2 aborted the group");
+    return atomic_exchange(&another_aborts, false);
+}
+
+/* Two ranks in one thread on a link like that of threads, but for its ops. */
+static void open_on_link(lt_comm *comm[2], lt_device *const device[2], lt_link_ops *ops)
+{
+    assert_ok(lt_comm_open_threads(comm, device, 2));
+    *ops = *lt_linked_get_endpoint(comm[0])->progress->link->ops;
+    for (int r = 0; r < 2; r++)
+        lt_comm_close(&comm[r]);
+    lt_link *link = lt_alloc(1, ops->bytes);
+    assert_non_null(link);
+    ops->was_aborted = says_once;
+    ops->poll = true;
+    link->ops = ops;
+    link->size = 2;
+    for (int r = 0; r < 2; r++)
+        assert_ok(lt_comm_allocate(&comm[r], &lt_comm_linked, device[r]));
+    assert_ok(lt_linked_open(comm, link));
+}
+
+/* Another process aborts; the sum that these two are in the middle of needs nothing of it any more, the barrier does. */
+static void sum_ends_after_an_abort(void **state)
+{
+    (void)state;
+    lt_device *device[2];
+    lt_comm *comm[2] = {NULL};
+    lt_tensor *t[2] = {NULL};
+    lt_request *request[2] = {NULL};
+    lt_link_ops ops;
+    for (int r = 0; r < 2; r++)
+        assert_ok(lt_device_open(&device[r], "ref", NULL));
+    open_on_link(comm, device, &ops);
+    for (int r = 0; r < 2; r++) {
+        assert_ok(lt_tensor_new(&t[r], device[r], LT_F32, LT_SHAPE(3)));
+        assert_ok(lt_tensor_fill(t[r], r + 1));
+    }
+    assert_ok(lt_comm_allreduce_begin(comm[0], t[0], LT_REDUCE_SUM, &request[0]));
+    atomic_store(&another_aborts, true);
+    usleep(20000);
+    assert_ok(lt_comm_allreduce_begin(comm[1], t[1], LT_REDUCE_SUM, &request[1]));
+    for (int r = 0; r < 2; r++)
+        assert_ok(lt_request_wait(&request[r]));
+    assert_fails(lt_comm_barrier(comm[0]), LT_E_COMM, "rank 2 aborted the group");
+    for (int r = 0; r < 2; r++) {
+        lt_tensor_free(&t[r]);
+        lt_comm_close(&comm[r]);
+        lt_device_close(&device[r]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        {"what needs nothing more of a rank that aborted ends well", sum_ends_after_an_abort, NULL,
+         NULL, NULL},
         {"a rank without memory to close ends the others", close_without_memory, NULL, NULL, NULL},
         {"a sum that MPI does not start fails with MPI's text", report_mpis_error, NULL, NULL,
          NULL},

@@ -96,8 +96,8 @@ typedef struct lt_link_ops {
     bool (*test)(lt_link *self, uint64_t handle, bool *done);
     /** Cancels a message, whose memory must not be accessed afterwards, and frees the handle. */
     void (*cancel)(lt_link *self, uint64_t handle);
-    /** tell_abort notifies the other processes of an abort. was_aborted returns true once if another process aborted,
-     *  with its reason in link->why. */
+    /** tell_abort notifies the other processes of an abort. was_aborted returns true once if another process aborted, with its
+     *  reason in link->why; messages that were sent before still arrive until it is called again. */
     void (*tell_abort)(lt_link *self, const char *why);
     bool (*was_aborted)(lt_link *self);
 } lt_link_ops;

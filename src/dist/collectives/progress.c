@@ -65,14 +65,33 @@ static void complete_request(lt_collective *c)
     lt_collective_free(c);
 }
 
+/* What was sent before another process's abort still arrives: a rank that fails for the same reason has got to the point at which it
+ * says so itself. Returns true once no message moved for a while. */
+static bool remote_abort_due(lt_progress *p, double last_move)
+{
+    static const double quiet = 0.25;
+    const double now = lt_clock_seconds();
+    if (!(p->abort_told > 0)) {
+        if (!p->link->ops->was_aborted(p->link))
+            return false;
+        p->abort_told = now;
+    }
+    return now - (last_move > p->abort_told ? last_move : p->abort_told) > quiet;
+}
+
 /* Advances all active requests, without the mutex. *is_remote: another process has aborted. */
-static lt_status advance_all(lt_progress *p, bool *moved, bool *is_remote)
+static lt_status advance_all(lt_progress *p, bool aborted, double *last_move, bool *moved,
+                             bool *is_remote)
 {
     lt_status st = LT_OK;
     *moved = *is_remote = false;
     for (lt_collective *c = p->active; c && !st; c = c->next)
         st = lt_collective_advance(c, moved);
-    if (st || !p->link->ops->was_aborted(p->link))
+    if (*moved && p->link->ops->poll)
+        *last_move = lt_clock_seconds();
+    if (aborted)
+        p->link->ops->was_aborted(p->link); /* discards what still arrives */
+    if (st || aborted || !remote_abort_due(p, *last_move))
         return st;
     *is_remote = true;
     return lt_fail(LT_E_COMM, "%s", p->link->why);
@@ -157,7 +176,7 @@ static void sleep_until(lt_progress *p, double time)
 static double poll_interval(const lt_progress *p, double last_move, double now)
 {
     static const double spin = 500e-6, active = 50e-6, idle = 0.1, aborted = 1e-3;
-    if (p->aborted)
+    if (p->aborted || p->abort_told > 0)
         return aborted;
     if (!p->active)
         return idle;
@@ -193,10 +212,9 @@ static void run_progress_loop(lt_progress *p)
         p->woken = false;
         if (p->aborted && (!p->abort_complete || p->active))
             fail_all(p);
+        const bool aborted = p->aborted;
         pthread_mutex_unlock(&p->mutex);
-        lt_status st = advance_all(p, &moved, &is_remote);
-        if (moved && p->link->ops->poll)
-            last_move = lt_clock_seconds();
+        lt_status st = advance_all(p, aborted, &last_move, &moved, &is_remote);
         pthread_mutex_lock(&p->mutex);
         if (st) /* error messages are thread-local: keep a copy for the requests' threads */
             lt_progress_abort(p, lt_error_message(), is_remote);
