@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 static lt_launch_node *node_of_process;
+static volatile sig_atomic_t end_requested;
 
 static void on_signal(int signal_)
 {
     (void)signal_;
+    end_requested = 1;
     if (node_of_process)
         lt_launch_node_request_end(node_of_process);
 }
@@ -85,6 +87,8 @@ static lt_status run_command_under_srun(char *const *words, const lt_launch_valu
         _exit(1);
     }
     sigaction(SIGUSR1, &action, NULL);
+    if (end_requested) /* before that */
+        send_sigterm_to_command(SIGUSR1);
     LT_TRY(start_heartbeats(v, command));
     const int status = lt_os_wait(command);
     if (WIFSIGNALED(status)) {

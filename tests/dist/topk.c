@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-enum { STEPS = 50, ALL = 120 + 216 + 7 + 4 + 155, BUCKETS = 3 };
+enum { STEPS = 12, ALL = 120 + 216 + 7 + 4 + 155, BUCKETS = 3 };
 
 typedef double gradient_fn(const world *w, int step, int64_t i);
 
@@ -525,7 +525,7 @@ static void only_error_feedback_reaches_the_optimum(void **state)
 
 /* --- Checkpoints --- */
 
-enum { SAVED_AT = 20 };
+enum { SAVED_AT = 5 };
 
 static lt_status play_resume(world *w)
 {

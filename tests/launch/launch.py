@@ -323,6 +323,8 @@ def a_signal_to_the_launcher_ends_all(cwd):
 
 
 def a_killed_launcher_leaves_no_node(cwd):
+    if os.environ.get("LATHER_TEST_PORTABLE"):
+        raise Skip("the portable form has no signal at the end of a parent")
     running = begin(cwd, text(cwd, program("producers").replace("--items 100", "--items 1000000")))
     node(cwd, "consumer", 0)
     running.kill()
