@@ -533,8 +533,9 @@ def invalid_command_lines_are_rejected(cwd):
         (["--comm-model", "5"], "'5' is not LATENCY,RATE"),
         (["--comm-model", "0,0"], "'0,0' is not LATENCY,RATE"),
     ]
+    tiny = ["--arch", "resnet10", "--width", "4"]  # where a network is made before the flag is read
     for flags, says in rows:
-        fails(*NOISE, *flags, cwd=cwd, says=says, code=USAGE)
+        fails(*NOISE, *tiny, *flags, cwd=cwd, says=says, code=USAGE)
     fails(cwd=cwd, says="--data", code=USAGE)
 
 
