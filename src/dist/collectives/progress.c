@@ -65,8 +65,8 @@ static void complete_request(lt_collective *c)
     lt_collective_free(c);
 }
 
-/* What was sent before another process's abort still arrives: a rank that fails for the same reason has got to the point at which it
- * says so itself. Returns true once no message moved for a while. */
+/* Messages that were sent before another process's abort still arrive, so that a rank with the same error reports its own. Returns true
+ * once no message has moved for a while. */
 static bool remote_abort_due(lt_progress *p, double last_move)
 {
     static const double quiet = 0.25;
@@ -90,7 +90,7 @@ static lt_status advance_all(lt_progress *p, bool aborted, double *last_move, bo
     if (*moved && p->link->ops->poll)
         *last_move = lt_clock_seconds();
     if (aborted)
-        p->link->ops->was_aborted(p->link); /* discards what still arrives */
+        p->link->ops->was_aborted(p->link); /* discards messages that still arrive */
     if (st || aborted || !remote_abort_due(p, *last_move))
         return st;
     *is_remote = true;
