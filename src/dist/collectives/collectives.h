@@ -121,7 +121,7 @@ struct lt_progress {
     bool aborted;
     bool abort_complete; /* other processes are notified and all requests have failed */
     bool is_remote_abort;
-    double abort_told; /* time of another process's abort by lt_clock_seconds(), 0: none; progress thread only */
+    double abort_told; /* seconds at another process's abort, or 0; progress thread only */
     char why[LT_LINK_TEXT];
     lt_collective *active, **active_end; /* active ones, in order of issue; progress thread only */
 };
