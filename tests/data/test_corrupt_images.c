@@ -82,6 +82,24 @@ static void check_listed(void **state)
     close_images(&d, root);
 }
 
+/* The first image decides the default input size; a corrupt one decides nothing. */
+static void check_short_side(void **state)
+{
+    (void)state;
+    char *root = make_image_folder();
+    lt_dataset *d = NULL;
+    int side = 0, corrupt = 1;
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_ok(lt_dataset_short_side(d, &side));
+    lt_dataset_free(&d);
+    write_file(root, "class0/!.jpg", "not an image", 12);
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_ok(lt_dataset_short_side(d, &corrupt));
+    assert_true(side > 1);
+    assert_int_equal(corrupt, 0);
+    close_images(&d, root);
+}
+
 /* A corrupt file is replaced by the next sample in index order. */
 static void check_replacement(void **state)
 {
@@ -257,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"corrupt images are replaced, counted once and listed", check_listed, 0, 0, 0},
+        {"a corrupt first image has no size", check_short_side, 0, 0, 0},
         {"a corrupt image is replaced by the next one", check_replacement, 0, 0, 0},
         {"a row has its sample and why the original one is corrupt", check_rows, 0, 0, 0},
         {"a folder in a list of files means the images below it", check_folders, 0, 0, 0},
