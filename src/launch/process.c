@@ -87,7 +87,7 @@ static lt_status run_command_under_srun(char *const *words, const lt_launch_valu
         _exit(1);
     }
     sigaction(SIGUSR1, &action, NULL);
-    if (end_requested) /* before that */
+    if (end_requested) /* it came before this handler was set */
         send_sigterm_to_command(SIGUSR1);
     LT_TRY(start_heartbeats(v, command));
     const int status = lt_os_wait(command);

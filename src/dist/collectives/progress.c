@@ -70,13 +70,12 @@ static void complete_request(lt_collective *c)
 static bool remote_abort_due(lt_progress *p, double last_move)
 {
     static const double quiet = 0.25;
-    const double now = lt_clock_seconds();
     if (!(p->abort_told > 0)) {
         if (!p->link->ops->was_aborted(p->link))
             return false;
-        p->abort_told = now;
+        p->abort_told = lt_clock_seconds();
     }
-    return now - (last_move > p->abort_told ? last_move : p->abort_told) > quiet;
+    return lt_clock_seconds() - (last_move > p->abort_told ? last_move : p->abort_told) > quiet;
 }
 
 /* Advances all active requests, without the mutex. *is_remote: another process has aborted. */
