@@ -217,12 +217,18 @@ documentation()
 # outside are read and memory is handed between threads, unoptimised; the others are for --full.
 test_sanitized()
 {
-    optimization=0 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Dc_args=-g1 || {
+    optimization=0 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Dc_args="-g1 $(filled)" || {
         skip "sanitized suites" "it cannot be set up"
         return
     }
     local rebuild= # only what these suites run
     with_folders_in_memory sanitized "suites under ASan and UBSan" "$work/asan" base data service fuzz dist bytes
+}
+
+# The flag that fills variables without a value with 0xfe, where the compiler (gcc 12, clang) has it.
+filled()
+{
+    ! "${CC:-cc}" -ftrivial-auto-var-init=pattern -fsyntax-only -x c /dev/null 2>/dev/null || echo -ftrivial-auto-var-init=pattern
 }
 
 # By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before. Warnings are no errors, as GCC finds

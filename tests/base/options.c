@@ -39,7 +39,7 @@ static const lt_option table[] = {
     {"Optimizer", "optim", 'o', LT_OPTION_CHOICE, FIELD(optim), "shampoo",
      .choices = "sgd|adam|shampoo", .help = "the optimizer"},
     {"Optimizer", "freeze", 0, LT_OPTION_LIST, FIELD(freeze), .meta = "REGEX",
-     .help = "do not train what matches"},
+     .help = "leave parameters of such names as they were loaded"},
 };
 
 static const lt_program program = {.name = "prog",
@@ -194,6 +194,9 @@ static const struct {
     {"--help workers", {"values: whole numbers from 0 to 9\n"}, "--data"},
     {"--help no-nesterov", {"--[no-]nesterov", "values: on or off\n"}, "--data"},
     {"--help optim", {"values: sgd|adam|shampoo\n"}, "--data"},
+    {"--help freeze",
+     {"as they were loaded; may be\n"},
+     "loaded; may be repeated"}, /* of 101 columns */
     {"--help config", {"--config FILE", "read options from a YAML file"}, "--data"},
     {"--help-man",
      {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "},

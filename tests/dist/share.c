@@ -310,22 +310,37 @@ static void test_killed(void **state)
     lt_share_close(&share);
 }
 
+/* A turn of share's job does not come: another job's process does not do what it should. */
+static void assert_blamed(lt_share *share, pid_t process, const char *what)
+{
+    lt_share_turn turn;
+    char blame[96];
+    snprintf(blame, sizeof blame, "process %d does not %s its turn", (int)process, what);
+    assert_int_equal(lt_share_begin(share, &turn), LT_E_COMM);
+    if (!strstr(lt_error_message(), blame))
+        fail_msg("'%s' without '%s'", lt_error_message(), blame);
+}
+
 static void test_deadline(void **state)
 {
     (void)state;
-    lt_share *share = NULL;
+    lt_share *share = NULL, *second = NULL;
     lt_share_turn turn;
-    char pid[64];
     lt_share_config c = config_of(NULL, 1);
     c.deadline = 0.3;
     assert_ok(lt_share_open(&share, &c));
     pid_t child = start_holder(share);
-    snprintf(pid, sizeof pid, "process %d does not end its turn", (int)child);
-    assert_int_equal(lt_share_begin(share, &turn), LT_E_COMM);
-    if (!strstr(lt_error_message(), pid))
-        fail_msg("'%s' without '%s'", lt_error_message(), pid);
+    assert_blamed(share, child, "end");
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
+    assert_ok(lt_share_begin(share, &turn)); /* the first job of the session */
+    assert_ok(lt_share_open(&second, &c));
+    assert_blamed(second, getpid(), "end");
+    assert_ok(lt_share_end(share));
+    while (!lt_share_begin(second, &turn)) /* until it is the first's turn */
+        assert_ok(lt_share_end(second));
+    assert_blamed(second, getpid(), "take");
+    lt_share_close(&second);
     lt_share_close(&share);
 }
 

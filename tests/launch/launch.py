@@ -85,6 +85,18 @@ def the_same_programs_by_mpirun(cwd):
     assert not os.listdir(cwd), os.listdir(cwd)
 
 
+def a_command_that_is_a_service_publishes_its_port(cwd):
+    needs_mpirun()
+    path = text(cwd, """
+[buffer]
+kind = service
+command = sh -c 'echo tcp://127.0.0.1:4242 >"$LATHER_ADDRESS_FILE.new"; mv "$LATHER_ADDRESS_FILE.new" "$LATHER_ADDRESS_FILE"; exec sleep 1000'
+[user]
+command = echo calls ${buffer.address}
+""")
+    assert "calls tcp://127.0.0.1:4242" in works(launch(cwd, path, "--on", "mpirun"))
+
+
 def the_same_items_of_1_to_64_producers(cwd):
     for count in (1, 64):
         path = text(cwd, program("producers").replace("count = 4", f"count = {count}").replace("--items 100", "--items 5"))
@@ -534,15 +546,16 @@ def many_launches_leave_nothing(cwd):
     assert os.listdir(cwd) == ["program.ini"] and not processes_of(cwd), os.listdir(cwd)
 
 
-LONG = (the_same_programs_by_mpirun, the_same_items_of_1_to_64_producers, a_killed_service_comes_back_at_its_port,
-        a_stopped_node_of_mpirun_is_named)
 def the_first_program_of_the_guide_is_the_example(_):
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     with open(os.path.join(source, "docs/guides/launch.md")) as guide, open(os.path.join(source, "examples/launch/producers.ini")) as example:
         assert guide.read().split("```ini\n")[1].split("```")[0] == example.read()
 
 
-ROWS = (the_first_program_of_the_guide_is_the_example, the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted,
+LONG = (the_same_programs_by_mpirun, the_same_items_of_1_to_64_producers, a_killed_service_comes_back_at_its_port,
+        a_stopped_node_of_mpirun_is_named)
+ROWS = (the_first_program_of_the_guide_is_the_example, the_same_programs_in_threads_and_processes,
+        a_command_that_is_a_service_publishes_its_port, fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted,
         a_wrong_command_line_is_not_restarted, a_group_that_shrinks_goes_on_without_the_dead, a_gang_without_progress_continues_with_fewer_ranks, a_killed_node_is_named,
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
