@@ -103,7 +103,7 @@ def what_is_no_plan_is_refused(cwd):
     good = {"ranks": 4, "command": f"{TRAIN} {FLAGS}", "plan": f"auto --goal loss=1 --step-profile p.json {SLOW}"}
     empty = os.path.join(cwd, "empty")
     with open(empty, "w") as f:
-        f.write("#!/bin/sh\nfor flag; do [ \"${flag#--json=}\" = \"$flag\" ] || echo '{\"candidates\":[]}' > \"${flag#--json=}\"; done\n")
+        f.write("#!/bin/sh\necho \"$*\" >\"$0.arguments\"\nfor flag; do [ \"${flag#--json=}\" = \"$flag\" ] || echo '{\"candidates\":[]}' > \"${flag#--json=}\"; done\n")
     os.chmod(empty, 0o755)
     for more, says in (({"command": empty}, "launch: trainer: the plan has no candidate with 1 to 4 ranks"),
                        ({"plan": "soon"}, "plan = soon: want auto, followed by flags of plan"),
@@ -121,6 +121,11 @@ def what_is_no_plan_is_refused(cwd):
                        ({"plan": good["plan"], "batch-size": 3, "global-batch": 64}, "a global batch of 64 is not a multiple of micro-batches of 3 on 4 ranks")):
         said = launch(cwd, {**good, **more} if "\n" not in more.get("command", "") else {"ranks": 4, "plan": good["plan"], **more}, status=1)
         assert says in said, (more, said)
+    for plan, has in ((good["plan"], "--step-profile p.json"), ("auto --goal loss=1", "/trainer.profile --goal")):  # of the launch: its later plans measure no step again
+        launch(cwd, {"ranks": 4, "command": f"{empty} {FLAGS}", "plan": plan}, status=1)
+        with open(empty + ".arguments") as f:
+            arguments = f.read()
+        assert arguments.count("--step-profile") == 1 and has in arguments, arguments
     said = launch(cwd, {**good, "runs": 3}, "--dry-run")
     assert f"    plan = auto: ranks, at most 4, and flags by plan --goal loss=1 --step-profile p.json {SLOW}" in said and "    3 runs" in said, said
 
