@@ -144,20 +144,26 @@ static char *split_text(const char *path, const lt_tokens_config *c, bool train)
 static void check_division(void **state)
 {
     (void)state;
-    static const char one[] = "line 1\nline 2\nline \xc3\xa9\nline 4\nline 5\nline 6\nline 7\n";
-    char *folder = make_folder(), *path = below(folder, "one.txt"), *text[2];
+    /* The second file is one line: it is divided between characters. */
+    static const char *const files[][2] = {
+        {"line 1\nline 2\nline \xc3\xa9\nline 4\nline 5\n", "line 6\nline 7\n"},
+        {"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", "\xc3\xa9\xc3\xa9\xc3\xa9"}};
     static const char *const names[] = {"byte", "char"};
-    write_file(folder, "one.txt", one, strlen(one));
-    for (int k = 0; k < 2; k++) {
-        const lt_tokens_config c = {.length = LENGTH, .tokenizer = names[k], .val_fraction = 0.4};
+    char *folder = make_folder(), *path = below(folder, "one.txt"), *text[2], many[480];
+    for (size_t i = 0; i < 2 * COUNT_OF(files); i++) {
+        const char *const *parts = files[i / 2];
+        const lt_tokens_config c = {
+            .length = LENGTH, .tokenizer = names[i % 2], .val_fraction = 0.4};
+        snprintf(many, sizeof many, "%s%s", parts[0], parts[1]);
+        write_file(folder, "one.txt", many, strlen(many));
         for (int train = 0; train < 2; train++)
             text[train] = split_text(path, &c, train);
-        assert_string_equal(text[1], "line 1\nline 2\nline \xc3\xa9\nline 4\nline 5\n");
-        assert_string_equal(text[0], "line 6\nline 7\n");
+        assert_string_equal(text[1], parts[0]);
+        assert_string_equal(text[0], parts[1]);
         free(text[0]);
         free(text[1]);
     }
-    char many[480] = "";
+    *many = 0;
     for (int i = 0; i < 20; i++)
         snprintf(many + strlen(many), 24, "doc%02d\n\n", i);
     write_file(folder, "one.txt", many, strlen(many));
