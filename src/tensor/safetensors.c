@@ -345,7 +345,8 @@ static lt_status open_part(lt_safetensors *f, const lt_json_value *v)
 static lt_status add_part_entry(lt_safetensors *f, const lt_json_value *v)
 {
     LT_TRY(LT_GROW(&f->entry, &f->capacity, f->count + 1));
-    const lt_safetensors_entry *e = lt_safetensors_find(find_part(f, v->string), v->key);
+    const lt_safetensors *part = find_part(f, v->string);
+    const lt_safetensors_entry *e = part ? lt_safetensors_find(part, v->key) : NULL;
     if (!e)
         return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s' is not in '%.100s'", f->path, v->key,
                        v->string);
