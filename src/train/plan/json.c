@@ -313,11 +313,11 @@ static void put_plan(lt_json_writer *w, const plan *p)
 lt_status lt_plan_write_json(const plan *p, const char *path)
 {
     lt_json_writer w = {0};
-    const char *text;
+    const char *text = NULL;
     size_t bytes;
     put_plan(&w, p);
     lt_status st = strcmp(path, "-") ? lt_json_save(&w, path) : lt_json_text(&w, &text, &bytes);
-    if (!st && !strcmp(path, "-"))
+    if (!st && text)
         puts(text);
     lt_json_writer_clear(&w);
     return st;
