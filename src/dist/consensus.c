@@ -122,7 +122,8 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
     char bytes[TEXT] = {0};
     if (comm->rank == root) {
         bytes[STATUS] = (char)mine;
-        bytes[IS_NAMED] = *shared && !strcmp(lt_error_message(), shared); /* by a group within */
+        bytes[IS_NAMED] =
+            (char)(*shared && !strcmp(lt_error_message(), shared)); /* by a group within */
         snprintf(bytes + MESSAGE, TEXT - MESSAGE, "%s", lt_error_message());
     }
     lt_status st = broadcast_failure(comm, root, bytes);

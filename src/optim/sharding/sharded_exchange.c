@@ -22,7 +22,6 @@ static size_t param_index_of_chunk(const lt_optim *o, lt_buffer_kind end, size_t
 static lt_view buffer_of_chunk(const lt_optim *o, lt_buffer_kind end, size_t index)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
-    lt_view v = {0};
     switch (end) {
     case LT_SHARD_VALUE:
         return lt_tensor_view(p->own.item[index]->value);
@@ -35,7 +34,7 @@ static lt_view buffer_of_chunk(const lt_optim *o, lt_buffer_kind end, size_t ind
     case LT_OWNER_UPDATE:
         break;
     }
-    v = lt_tensor_view(p->update);
+    lt_view v = lt_tensor_view(p->update);
     v.data = (char *)v.data + (size_t)o->shard->part[index].at * lt_dtype_size(v.dtype);
     return v;
 }

@@ -77,9 +77,8 @@ static _Noreturn void run_worker(const plan *p, const plan_workers *w, int ready
 {
     lt_trainer t = {0};
     lt_os_die_with_parent(SIGKILL);
-    lt_status st = lt_plan_parse_candidate(p, (int[PLAN_AXES]){0}, &t);
-    if (!st)
-        st = body(&t, w, ready);
+    if (!lt_plan_parse_candidate(p, (int[PLAN_AXES]){0}, &t))
+        (void)body(&t, w, ready); /* returns only if it failed */
     fprintf(stderr, "%s plan: --profile-ranks: %s\n", p->family->program, lt_error_message());
     _exit(1);
 }

@@ -47,7 +47,7 @@ static void copy_left(const lt_attention_product *p, int64_t r, int64_t k,
     if (!by_rows)
         lt_transpose_avx512(row);
     for (int i = 0; i < SIDE; i++)
-        _mm512_store_si512(to + i * SIDE, row[i]);
+        _mm512_store_si512(to + (size_t)i * SIDE, row[i]);
 }
 
 static operand left_operand(const lt_attention_product *p, int64_t r, int64_t k,
@@ -56,7 +56,7 @@ static operand left_operand(const lt_attention_product *p, int64_t r, int64_t k,
     if (p->a_step == 1 && r + SIDE <= p->rows && part->begin <= k && k + SIDE <= part->end)
         return (operand){p->a + r * p->a_row + k, p->a_row * WORD};
     copy_left(p, r, k, part, copy);
-    return (operand){copy, SIDE * WORD};
+    return (operand){copy, (int64_t)SIDE * WORD};
 }
 
 /* Columns of a panel and a range of the contraction's words. */
@@ -76,7 +76,7 @@ static const float *right_tile(panel *b, int64_t k, int64_t end)
     if (b->tail_end != end) {
         const size_t floats = (size_t)((end - k) * LT_ATTENTION_PANEL);
         memcpy(b->tail, at, floats * WORD);
-        memset(b->tail + floats, 0, (SIDE * LT_ATTENTION_PANEL - floats) * WORD);
+        memset(b->tail + floats, 0, ((size_t)SIDE * LT_ATTENTION_PANEL - floats) * WORD);
         b->tail_end = end;
     }
     return b->tail;
@@ -188,7 +188,7 @@ static void multiply_panel(const lt_attention_product *p, int64_t k, int64_t c)
     _Alignas(64) float tail[SIDE * LT_ATTENTION_PANEL];
     panel b = {.b = p->b + c / LT_ATTENTION_PANEL * p->b_panel + k * LT_ATTENTION_PANEL,
                .first = k,
-               .last = lt_cpu_min(k + MOST * SIDE, (p->depth + 1) / 2),
+               .last = lt_cpu_min(k + (int64_t)MOST * SIDE, (p->depth + 1) / 2),
                .cols = lt_cpu_min(p->cols - c, LT_ATTENTION_PANEL),
                .tail = tail};
     for (int64_t r = 0; r < p->rows; r += GROUP)
@@ -198,7 +198,7 @@ static void multiply_panel(const lt_attention_product *p, int64_t k, int64_t c)
 void lt_attention_product_amx(const lt_attention_product *p)
 {
     lt_amx_configure();
-    for (int64_t k = 0; k < (p->depth + 1) / 2; k += MOST * SIDE)
+    for (int64_t k = 0; k < (p->depth + 1) / 2; k += (int64_t)MOST * SIDE)
         for (int64_t c = 0; c < p->cols; c += LT_ATTENTION_PANEL)
             multiply_panel(p, k, c);
     lt_amx_release();
