@@ -196,7 +196,7 @@ static const struct {
     {"--help optim", {"values: sgd|adam|shampoo\n"}, "--data"},
     {"--help freeze",
      {"as they were loaded; may be\n"},
-     "loaded; may be repeated"}, /* of 101 columns */
+     "loaded; may be repeated"}, /* it has 101 columns */
     {"--help config", {"--config FILE", "read options from a YAML file"}, "--data"},
     {"--help-man",
      {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "},

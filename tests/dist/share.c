@@ -310,7 +310,7 @@ static void test_killed(void **state)
     lt_share_close(&share);
 }
 
-/* A turn of share's job does not come: another job's process does not do what it should. */
+/* share's job gets no turn: the process of another job does not end, or not take, its own. */
 static void assert_blamed(lt_share *share, pid_t process, const char *what)
 {
     lt_share_turn turn;
