@@ -368,8 +368,11 @@ analyze()
     else
         skip "cppcheck" "not installed"
     fi
-    # shellcheck disable=SC2046
-    row "clang-tidy, every check" tidy 1 $(compiled_sources)
+    if { command -v clang-tidy-14 || command -v clang-tidy; } >/dev/null; then
+        checked "clang-tidy, every check" tools/check_tidy "$work/main"
+    else
+        skip "clang-tidy, every check" "not installed"
+    fi
 }
 
 both_onednn()

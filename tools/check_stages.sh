@@ -358,7 +358,7 @@ tidy_sources()
         skip "clang-tidy" "the build failed"
         return
     fi
-    # Checks without false alarms; --full runs .clang-tidy's whole list, which a person reads.
+    # Checks without false alarms; tools/check_tidy runs .clang-tidy's whole list in --full.
     local sure=bugprone-assert-side-effect,bugprone-infinite-loop,bugprone-integer-division
     sure=$sure,bugprone-misplaced-widening-cast,bugprone-suspicious-string-compare
     sure=$sure,bugprone-suspicious-semicolon,bugprone-too-small-loop-variable
