@@ -25,6 +25,7 @@ from race_lib.work import Work  # noqa: E402
 from reproduce_lib.launch import LaunchError  # noqa: E402
 from reproduce_lib.plan import PlanError  # noqa: E402
 from reproduce_lib.stats import sign_flip  # noqa: E402
+from stormlib import complete_steps  # noqa: E402
 
 TASKS = os.path.join(ROOT, "models", "resnet50", "tasks")
 RESULTS = os.path.join("runs", "race", "results")
@@ -122,8 +123,8 @@ def a_killed_run_has_the_hashes_of_an_unbroken_one(cwd):
     race("run", task, entry, "--seeds", "1", cwd=os.path.join(cwd, "calm"))
     line = [sys.executable, os.path.join(ROOT, "tools", "race"), "run", task, entry, "--seeds", "1", "--train", options.program, "--threads", "1"]
     process = subprocess.Popen(line, cwd=os.path.join(cwd, "storm"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    checkpoints = os.path.join(glob.escape(cwd), "storm", "runs", "race", "cells", "*", "run", "checkpoints", "step-*", "state.json")
-    while not glob.glob(checkpoints) and process.poll() is None:
+    runs = os.path.join(glob.escape(cwd), "storm", "runs", "race", "cells", "*", "run")
+    while not any(map(complete_steps, glob.glob(runs))) and process.poll() is None:
         time.sleep(0.002)
     assert process.poll() is None, "the run ended before the kill"
     kill_all(process)
