@@ -102,7 +102,7 @@ fuzz_convolutions_long()
 # The fast backend's kernels, models and programs too.
 test_sanitized_all()
 {
-    row "a build with ASan and UBSan" configure_sanitized "$work/asan-all" -Dcuda=disabled -Dc_args="$(filled)" || return
+    row "a build with ASan and UBSan" configure_sanitized "$work/asan-all" -Dcuda=disabled -Dc_args="$(pattern_init_flag)" || return
     local rebuild=
     sanitized "all suites under ASan and UBSan" "$work/asan-all" base tensor nn optim cost_model data dist service train fuzz faults kernels conform models tools
 }

@@ -217,7 +217,7 @@ documentation()
 # outside are read and memory is handed between threads, unoptimised; the others are for --full.
 test_sanitized()
 {
-    optimization=0 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Dc_args="-g1 $(filled)" || {
+    optimization=0 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Dc_args="-g1 $(pattern_init_flag)" || {
         skip "sanitized suites" "it cannot be set up"
         return
     }
@@ -225,8 +225,8 @@ test_sanitized()
     with_folders_in_memory sanitized "suites under ASan and UBSan" "$work/asan" base data service fuzz dist bytes
 }
 
-# The flag that fills variables without a value with 0xfe, where the compiler (gcc 12, clang) has it.
-filled()
+# The flag by which uninitialised variables have a pattern of bytes instead of what the stack holds, if the compiler (gcc 12, clang) has it.
+pattern_init_flag()
 {
     ! "${CC:-cc}" -ftrivial-auto-var-init=pattern -fsyntax-only -x c /dev/null 2>/dev/null || echo -ftrivial-auto-var-init=pattern
 }
