@@ -102,7 +102,7 @@ fuzz_convolutions_long()
 # The fast backend's kernels, models and programs too.
 test_sanitized_all()
 {
-    row "a build with ASan and UBSan" configure_sanitized "$work/asan-all" -Dcuda=disabled -Dc_args="$(pattern_init_flag)" || return
+    row "a build with ASan and UBSan" configure_sanitized "$work/asan-all" -Dcuda=disabled || return
     local rebuild=
     sanitized "all suites under ASan and UBSan" "$work/asan-all" base tensor nn optim cost_model data dist service train fuzz faults kernels conform models tools
 }
@@ -270,7 +270,8 @@ no_such_device()
 # Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries.
 test_sanitized_cuda()
 {
-    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" -Ddevice_tests=full || return
+    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" -Ddevice_tests=full \
+        -Dcpp_args="$(pattern_init_flag)" || return
     local rebuild= leaks=0 # tests of misuse leak on purpose
     sanitized "suites of CUDA under ASan and UBSan" "$work/asan-cuda" cuda emulated recorded-steps
 }

@@ -217,7 +217,7 @@ documentation()
 # outside are read and memory is handed between threads, unoptimised; the others are for --full.
 test_sanitized()
 {
-    optimization=0 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Dc_args="-g1 $(pattern_init_flag)" || {
+    optimization=0 flags=-g1 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled || {
         skip "sanitized suites" "it cannot be set up"
         return
     }
@@ -231,11 +231,12 @@ pattern_init_flag()
     ! "${CC:-cc}" -ftrivial-auto-var-init=pattern -fsyntax-only -x c /dev/null 2>/dev/null || echo -ftrivial-auto-var-init=pattern
 }
 
-# By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before. Warnings are no errors, as GCC finds
-# false ones of format-truncation with sanitizers.
+# By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before; and by $flags. Warnings are no errors,
+# as GCC finds false ones of format-truncation with sanitizers.
 configure_sanitized() # BUILD-DIRECTORY [meson arguments]
 {
-    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization="${optimization-2}" -Dmpi=disabled
+    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization="${optimization-2}" -Dmpi=disabled \
+        -Dc_args="${flags-} $(pattern_init_flag)"
 }
 
 sanitized() # NAME BUILD-DIRECTORY SUITE...
@@ -331,11 +332,10 @@ install_and_run_examples()
 
 compiled_sources() # the .c files of src, models and tools that the build compiles
 {
-    sed -n 's|^ *"file": "../../\(.*\.c\)",\{0,1\}$|\1|p' build-check/main/compile_commands.json |
-        grep -E '^(src|models|tools)/' | sort -u
+    PYTHONPATH=tools python3 -c 'import checklib; print(*sorted(checklib.compiled("build-check/main")))'
 }
 
-# By $CHECKS, else .clang-tidy's. Several files in a process take less time, but then one check gives false warnings about va_list.
+# By $CHECKS. Several files in a process take less time, but then one check gives false warnings about va_list.
 tidy() # FILES-IN-A-PROCESS FILE...
 {
     local command

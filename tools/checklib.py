@@ -1,4 +1,5 @@
 """Shared code of the check_* scripts: the list of files, blanking of comments, reporting."""
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,17 @@ def files(*suffixes, under=CODE):
                  for name in inside]
     return sorted(n for n in set(names)
                   if n.endswith(suffixes) and os.path.exists(os.path.join(ROOT, n)))
+
+
+def compiled(build):
+    """Of each .c file of src, models and tools that a meson build compiles: its first entry in compile_commands.json, by name."""
+    first = {}
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        for entry in json.load(file):
+            name = os.path.relpath(os.path.join(entry["directory"], entry["file"]), ROOT)
+            if re.match(r"(src|models|tools)/.*\.c$", name):
+                first.setdefault(name, entry)
+    return first
 
 
 def is_public(name):
