@@ -27,7 +27,7 @@ def files(*suffixes, under=CODE):
 
 
 def compiled(build):
-    """Of each .c file of src, models and tools that a meson build compiles: its first entry in compile_commands.json, by name."""
+    """The first entry in compile_commands.json for each .c file in src, models and tools, by name; build is a meson build folder."""
     first = {}
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         for entry in json.load(file):
