@@ -10,7 +10,7 @@ stage() # NAME FUNCTION
 {
     case $1 in
     install | build) ;;
-    *"$only"*) ;;
+    *"$only"* | "${only#=}") ;;
     *) return ;;
     esac
     local start=$SECONDS before="$passed $failed $skipped"
