@@ -267,11 +267,11 @@ no_such_device()
     esac
 }
 
-# Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries.
+# Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries. Kernels without pattern_init_flag:
+# gcc 12 then overwrites a member of a std::tuple when it clears another's padding.
 test_sanitized_cuda()
 {
-    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" -Ddevice_tests=full \
-        -Dcpp_args="$(pattern_init_flag)" || return
+    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" -Ddevice_tests=full || return
     local rebuild= leaks=0 # tests of misuse leak on purpose
     sanitized "suites of CUDA under ASan and UBSan" "$work/asan-cuda" cuda emulated recorded-steps
 }
