@@ -17,8 +17,8 @@ LT_API LT_MUST_CHECK lt_status lt_mup_scale_values(const lt_params *params, cons
                                                    const char *last_norm);
 
 /** Scales learning rate and weight decay of each parameter of optim, in addition to lt_optim_set_group(). base: an
- *  optimizer with the same settings over the base model. Call it once, before the first step. Errors: LT_E_ARG,
- *  LT_E_UNSUPPORTED (an optimizer without the entry update_size). */
+ *  optimizer with the same settings over the base model. Call it once, before the first step and
+ *  lt_optim_start_cautious(). Errors: LT_E_ARG, LT_E_UNSUPPORTED (an optimizer without the entry update_size). */
 LT_API LT_MUST_CHECK lt_status lt_mup_scale_optim(lt_optim *optim, const lt_optim *base,
                                                   const char *last_norm);
 

@@ -153,6 +153,10 @@ lt_status lt_mup_scale_optim(lt_optim *optim, const lt_optim *base, const char *
     if (!optim->ops->update_size)
         return lt_fail(LT_E_UNSUPPORTED, "mup: no rule for the learning rate of %s",
                        optim->ops->name);
+    if (optim->cautious)
+        return lt_fail(LT_E_ARG,
+                       "mup: %s: cautious updates have taken its weight decay: start them after",
+                       optim->ops->name);
     for (size_t i = 0; i < optim->count; i++) {
         lt_slot *slot = &optim->slot[i];
         const lt_slot *of_base = find_slot(base, slot->param->name);

@@ -464,6 +464,12 @@ static void missing_capabilities_are_named(void **state)
     assert_fails(lt_data_parallel_use_sum(l.dp), LT_E_UNSUPPORTED,
                  "with 16-bit gradients the sum of gradients depends on the number of ranks");
     assert_ok(make_parallel(&l, (lt_data_parallel_config){.micro_batches = 2, .alone_too = true}));
+    assert_fails(lt_data_parallel_use_sum(l.dp), LT_E_UNSUPPORTED,
+                 "with a deadline the sum of gradients");
+    const lt_gradient_part part[] = {{&l.p[0], 3, 0}, {&l.p[1], 4, 0}};
+    const lt_gradient_parts parts = copy_parts(part, COUNT_OF(part));
+    assert_fails(lt_data_parallel_shard_gradients(l.dp, &parts), LT_E_ARG,
+                 "sharded gradients cannot be combined with a deadline");
     lt_data_parallel_set_computed(l.dp, 0);
     assert_fails(lt_data_parallel_finish(l.dp), LT_E_ARG, "no rank computed a micro-batch");
     close_lone(&l);

@@ -58,6 +58,18 @@ def hidden_layers_learn_as_slowly_as_they_are_wide(cwd):
     assert math.isclose(lr[8], 4 * lr[32], rel_tol=1e-3), lr
 
 
+def weight_decay_follows_the_width_in_cautious_updates(cwd):
+    """The first step of AdamW has the gradient's signs: no element is masked."""
+    values = []
+    for folder, more in (("usual", []), ("cautious", ["--opt-kwargs", "cautious_mask=true"]), ("none", [])):  # the last one is a control
+        run(*flags(cwd, 32), "--mup", "8", "--max-steps", "1", "--weight-decay", "0" if folder == "none" else "1", "--output", folder, *more, cwd=cwd)
+        _, _, data = read_safetensors(checkpoint(cwd, folder, 1))[HIDDEN]
+        values.append(struct.unpack(f"<{len(data) // 4}f", data))
+    usual, cautious, none = values
+    distance = [max(abs(a - b) for a, b in zip(usual, other)) for other in (cautious, none)]
+    assert 20 * distance[0] < distance[1], distance
+
+
 def heads_that_grow_scale_attention(cwd):
     if NAME == "train_resnet50":
         return
@@ -77,6 +89,6 @@ def bad_input_is_named(cwd):
 
 
 ROWS = [the_base_width_changes_nothing, a_resumed_run_is_identical_and_needs_its_base, hidden_layers_learn_as_slowly_as_they_are_wide,
-        heads_that_grow_scale_attention, bad_input_is_named]
+        weight_decay_follows_the_width_in_cautious_updates, heads_that_grow_scale_attention, bad_input_is_named]
 
 sys.exit(run_rows(ROWS, "lather-mup-", *sys.argv[2:3]))

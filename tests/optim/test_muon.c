@@ -261,6 +261,31 @@ static void a_zero_gradient_makes_no_update(void **state)
 
 /* --- Rejected input --- */
 
+static double seconds_of_step(lt_state_dtype dtype)
+{
+    fixture f = {0};
+    assert_ok(lt_device_open(&f.device, "cpu", &(lt_device_config){.threads = 1}));
+    fixture_add(&f, "matrix", LT_SHAPE(8, 140000));
+    fixture_add(&f, "vector", LT_SHAPE(1100000));
+    for (int k = 0; k < 2; k++) {
+        assert_ok(lt_tensor_fill(f.param[k].grad, 1));
+        f.param[k].has_grad = true;
+    }
+    assert_ok(lt_optim_muon(&f.optim, &f.list, NULL));
+    assert_ok(lt_optim_set_state_dtype(f.optim, dtype));
+    fixture_step(&f, 1e-4);
+    const double seconds = lt_muon_seconds(f.optim);
+    fixture_close(&f);
+    return seconds;
+}
+
+/* State in fewer bytes: a step is several calls, and the last one here has no matrix. */
+static void its_seconds_are_of_all_calls_of_a_step(void **state)
+{
+    (void)state;
+    assert_true(seconds_of_step(LT_STATE_INT8) > 0.02 * seconds_of_step(LT_STATE_F32));
+}
+
 static const bad_row bad[] = {
     {"no regular expression", "\"optim\": \"muon\", \"adamw_params\": \"a(\"",
      "adamw_params: invalid regular expression 'a('"},
@@ -282,6 +307,7 @@ int main(void)
         cmocka_unit_test(other_optimizers_have_no_matrices),
         cmocka_unit_test(second_moments_are_those_of_outputs),
         cmocka_unit_test(a_zero_gradient_makes_no_update),
+        cmocka_unit_test(its_seconds_are_of_all_calls_of_a_step),
     };
     enum { N = COUNT_OF(names), S = COUNT_OF(sides), B = COUNT_OF(bad) };
     static make_fn *const batched_maker = make_muon;

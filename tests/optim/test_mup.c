@@ -4,6 +4,7 @@
 
 #include "fixture.h"
 
+#include "lather/cautious.h"
 #include "lather/ext/optim.h"
 #include "lather/init.h"
 #include "lather/layers.h"
@@ -346,6 +347,9 @@ static void what_has_no_rule_is_rejected(void **state)
     assert_ok(lt_optim_open(&of_base, "sgd", &one));
     assert_int_equal(lt_mup_scale_optim(o, of_base, NULL), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "first.bias"));
+    assert_ok(lt_optim_start_cautious(o, &(lt_cautious_config){.mask = true}));
+    assert_int_equal(lt_mup_scale_optim(o, o, NULL), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "cautious"));
     assert_int_equal(lt_mup_scale_values(&n.list, &one, NULL), LT_E_ARG);
     lt_params_clear(&one);
     lt_optim_free(&of_base);

@@ -3,6 +3,9 @@
 
 #include "shared_rows.h"
 
+#include "lather/ext/optim.h"
+#include "lather/ext/optim_stats.h"
+
 /* --- Ratios --- */
 
 typedef struct ratio_row {
@@ -141,6 +144,47 @@ static void biases_have_none_by_default(void **state)
     assert_true(usual[0] > 3 * usual[1]);
 }
 
+/* --- State in fewer bytes: a step is several calls, each for some of the parameters --- */
+
+static void read_ratios(lt_state_dtype dtype, double ratio[3])
+{
+    fixture f = {0};
+    assert_ok(lt_device_open(&f.device, "cpu", &(lt_device_config){.threads = 1}));
+    for (int k = 0; k < 3; k++) {
+        lt_param *p = fixture_add(&f,
+                                  k == 2 ? "small"
+                                  : k    ? "second"
+                                         : "first",
+                                  LT_SHAPE(k < 2 ? 1100 : 3, 1000));
+        assert_ok(lt_tensor_fill(p->value, 0.5 / (k + 1)));
+        assert_ok(lt_tensor_fill(p->grad, 1));
+        p->has_grad = true;
+    }
+    assert_ok(lt_optim_lamb(&f.optim, &f.list, NULL));
+    assert_ok(lt_optim_set_state_dtype(f.optim, dtype));
+    for (int t = 0; t < 2; t++)
+        fixture_step(&f, 1e-4);
+    for (int k = 0; k < 3; k++) {
+        double out[LT_MAX_STATS];
+        lt_optim_rule rule = LT_RULE_NONE;
+        assert_ok(f.optim->ops->stats(f.optim, &f.optim->slot[k], &rule, out));
+        ratio[k] = out[0];
+    }
+    fixture_close(&f);
+}
+
+static void ratios_are_of_all_calls_of_a_step(void **state)
+{
+    (void)state;
+    double want[3], got[3];
+    read_ratios(LT_STATE_F32, want);
+    read_ratios(LT_STATE_INT8, got);
+    for (int k = 0; k < 3; k++) {
+        assert_near(want[k], 0.5 / (k + 1), 0.01);
+        assert_near(got[k], want[k], 0.01);
+    }
+}
+
 /* --- Rejected input --- */
 
 static const bad_row bad[] = {
@@ -155,13 +199,14 @@ int main(void)
 {
     static make_fn *const both[] = {make_lars, make_lamb};
     enum { R = COUNT_OF(ratios), B = COUNT_OF(bad) };
-    struct CMUnitTest tests[R + B + 3];
+    struct CMUnitTest tests[R + B + 4];
     size_t n = 0;
     for (size_t i = 0; i < R; i++)
         tests[n++] = row_test(ratios[i].name, its_first_step_is_known, &ratios[i]);
     for (size_t i = 0; i < B; i++)
         tests[n++] = row_test(bad[i].name, is_refused, &bad[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(biases_have_none_by_default);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(ratios_are_of_all_calls_of_a_step);
     for (size_t i = 0; i < COUNT_OF(both); i++)
         tests[n++] = row_test(i ? "lamb: parameters in batches are those alone"
                                 : "lars: parameters in batches are those alone",

@@ -385,7 +385,8 @@ void lt_data_parallel_compress(lt_data_parallel *dp, bool on)
 
 lt_status lt_data_parallel_use_sum(lt_data_parallel *dp)
 {
-    const char *other = dp->config.sync_bn ? "synchronized batch norm"
+    const char *other = dp->config.sync_bn                ? "synchronized batch norm"
+                        : lt_dp_has_micro_batch_count(dp) ? "a deadline"
                         : dp->dtype != lt_device_master_dtype(dp->device) ? "16-bit gradients"
                         : dp->reducer->ops != &lt_reducer_plain && !dp->scatter
                             ? dp->reducer->ops->kind

@@ -107,6 +107,9 @@ static lt_status prepare_scatter(lt_data_parallel *dp, lt_dp_scatter *d)
             "data parallel: sharded gradients cannot be combined with reducer %s; use no "
             "compression and a flat all-reduce",
             dp->reducer->ops->kind);
+    if (lt_dp_has_micro_batch_count(dp))
+        return lt_fail(LT_E_ARG,
+                       "data parallel: sharded gradients cannot be combined with a deadline");
     d->max_buckets = dp->members;
     LT_TRY(LT_ALLOC(&d->first, dp->members + 1));
     LT_TRY(LT_ALLOC(&d->at, d->parts.count));

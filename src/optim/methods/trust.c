@@ -193,15 +193,30 @@ static lt_status allocate_workspace(lt_trust *t)
     return st;
 }
 
+/* Appends the slots that are due to those of earlier calls of the same step; returns the index of the first. Slots of a step
+ * ascend: others are of a step that is repeated after an error. */
+static size_t list_due_slots(lt_trust *t)
+{
+    const size_t earlier = t->attempt == t->base.attempt ? t->count : 0;
+    size_t first = earlier, count = earlier;
+    for (size_t i = 0; i < t->base.count; i++) {
+        const lt_slot *slot = &t->base.slot[i];
+        if (!lt_slot_is_due(slot))
+            continue;
+        if (count && t->due[count - 1] >= slot)
+            first = count = 0;
+        t->due[count++] = slot;
+    }
+    t->attempt = t->base.attempt;
+    t->count = count;
+    return first;
+}
+
 lt_status lt_trust_step_in_batches(lt_trust *t, lt_trust_fn *update)
 {
-    size_t count = 0;
     LT_TRY(allocate_workspace(t));
-    for (size_t i = 0; i < t->base.count; i++)
-        if (lt_slot_is_due(&t->base.slot[i]))
-            t->due[count++] = &t->base.slot[i];
-    for (size_t begin = 0; begin < count;) {
-        const lt_trust_batch batch = next_batch(t, begin, count);
+    for (size_t begin = list_due_slots(t); begin < t->count;) {
+        const lt_trust_batch batch = next_batch(t, begin, t->count);
         LT_TRY(update(t, batch));
         begin = batch.end;
     }
@@ -214,10 +229,10 @@ lt_status lt_trust_measure_ratio(lt_optim *self, const lt_slot *slot, lt_optim_r
     const lt_trust *t = (const lt_trust *)self;
     size_t i = 0;
     (void)rule;
-    while (i < t->base.count && t->due[i] != slot)
+    while (i < t->count && t->due[i] != slot)
         i++;
     out[0] = 1;
-    if (i == t->base.count || t->column[i] < 0)
+    if (i == t->count || t->column[i] < 0)
         return LT_OK;
     const lt_view ratio = table_row(t, LT_TRUST_RATIO, (size_t)t->column[i], 1);
     return lt_optim_read_device_scalar(self, &ratio, out);

@@ -113,7 +113,7 @@ static bool is_two_level_allreduce(const ranks_options *o, const lt_plan_setup *
     return nodes > 1 && u->ranks_per_node > 1 && !lt_mesh_flag_is_on(o) && !o->backup_workers;
 }
 
-/* Returns how a run gathers updates: as lt_trainer_make_sharded_optim() chooses. */
+/* Returns how a run gathers updates: as lt_trainer_shard_optim() chooses. */
 static lt_cost_gather gather_of(const arguments *a, const lt_plan_setup *u, int nodes)
 {
     const ranks_options *o = &a->ranks;

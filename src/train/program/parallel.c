@@ -375,9 +375,8 @@ static lt_status gather_in_two_levels(lt_optim *optim, const lt_shard_config *c,
                : LT_OK;
 }
 
-/* Shards the optimizer's state. */
-static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim, const arguments *a,
-                                       lt_ranks *r, lt_tape *tape)
+lt_status lt_trainer_shard_optim(const trainer_shared *s, lt_optim *optim, const arguments *a,
+                                 lt_ranks *r, lt_tape *tape)
 {
     const ranks_options *o = &a->ranks;
     if (s->sharded)
@@ -407,16 +406,13 @@ static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim,
     return st;
 }
 
-lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arguments *a,
-                                        lt_ranks *r, trainer_model *m)
+lt_status lt_trainer_make_optim(trainer_shared *s, lt_optim **optim, arguments *a, lt_ranks *r,
+                                trainer_model *m)
 {
     const lt_params *params = &m->params; /* whole ones, or shards */
     LT_TRY(r->mesh ? make_mesh_optimizer(s, optim, &params, a, r)
                    : lt_trainer_open_optimizer(optim, a, params, r->rank));
-    LT_TRY(lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups));
-    if (a->cautious.mask || a->cautious.decay || a->cautious.hyperball)
-        LT_TRY(lt_optim_start_cautious(*optim, &a->cautious));
-    return shard_optimizer_state(s, *optim, a, r, m->tape);
+    return lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups);
 }
 
 void lt_trainer_close_shared(trainer_shared *s)

@@ -24,9 +24,12 @@ lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, 
 /* Turns compression of gradients on or off for the beginning epoch. */
 void lt_trainer_switch_compression(const trainer_shared *s, const ranks_options *options,
                                    int64_t epoch);
-/* Makes the optimizer and its groups, and shards its state. Call after freezing, before a checkpoint is loaded. */
-lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arguments *args,
-                                        lt_ranks *ranks, trainer_model *model);
+/* Makes the optimizer and its groups. Call after freezing. */
+lt_status lt_trainer_make_optim(trainer_shared *s, lt_optim **optim, arguments *args,
+                                lt_ranks *ranks, trainer_model *model);
+/* Shards the optimizer's state. Call before a checkpoint is loaded. */
+lt_status lt_trainer_shard_optim(const trainer_shared *s, lt_optim *optim, const arguments *args,
+                                 lt_ranks *ranks, lt_tape *tape);
 /* Frees the shared objects. Call after the optimizer is freed, before the ranks are left. */
 void lt_trainer_close_shared(trainer_shared *s);
 

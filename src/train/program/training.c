@@ -29,8 +29,11 @@ static lt_status open_optimizer(lt_trainer *t, trainer_shared *s)
 {
     arguments *a = &t->line.args;
     const lt_params *params = &t->model.params;
-    LT_TRY(lt_trainer_make_sharded_optim(s, &t->optim, a, &t->ranks, &t->model));
+    LT_TRY(lt_trainer_make_optim(s, &t->optim, a, &t->ranks, &t->model));
     LT_TRY(lt_trainer_scale_by_base(t));
+    if (a->cautious.mask || a->cautious.decay || a->cautious.hyperball)
+        LT_TRY(lt_optim_start_cautious(t->optim, &a->cautious));
+    LT_TRY(lt_trainer_shard_optim(s, t->optim, a, &t->ranks, t->model.tape));
     if (a->averaging.kind) {
         LT_TRY(lt_optim_start_averaging(t->optim, params, &a->averaging));
         LT_TRY(lt_train_state_open_iterates(&t->state, params, t->optim));
