@@ -150,12 +150,23 @@ static bool has_part(const char *data, const char *name)
     return found;
 }
 
+/* Returns true if DATA has files of its own for evaluation, as MNIST's and CIFAR's. */
+static bool has_test_part(const char *data)
+{
+    lt_dataset *d = NULL;
+    if (!strncmp(data, "synthetic", strlen("synthetic")) || lt_dataset_open(&d, data, false))
+        return false;
+    const bool found = !d->unsplit;
+    lt_dataset_free(&d);
+    return found;
+}
+
 static lt_status pack_all(arguments *a, const char *data, const char *out)
 {
     static const char *const parts[] = {"val", "train"};
-    const bool has_train = has_part(data, "train");
+    const bool has_val = has_part(data, "val"), has_train = has_part(data, "train") || !has_val;
     char folder[4096];
-    if (!has_train && !has_part(data, "val"))
+    if (!has_val && !has_part(data, "train") && !has_test_part(data))
         return pack_part(a, data, true, out);
     for (int train = 0; train < 1 + has_train; train++) {
         snprintf(folder, sizeof folder, "%s/%s", out, parts[train]);

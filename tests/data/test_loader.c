@@ -1,6 +1,7 @@
 /* The loader compared with samples made one by one, for any number of threads; seeking, ranks, limits, and freeing at
  * any moment. */
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "data/loader/prefetch.h"
 #include "images.h"
@@ -140,6 +141,40 @@ static void check_mixing(void **state)
     lt_loader_free(&one);
     lt_loader_free(&many);
     lt_loader_free(&plain);
+    close_images(&d, root);
+}
+
+/* lt_dataset_map_classes(): labels are the model's, of which there may be more. */
+static void check_mixing_of_mapped_labels(void **state)
+{
+    (void)state;
+    enum { MORE = 50 };
+    char *root;
+    lt_dataset *d = open_images(&root);
+    lt_loader *l = NULL;
+    lt_loader_config c = usual(1);
+    lt_batch b;
+    int32_t *map = lt_alloc((size_t)d->classes, sizeof *map);
+    for (int i = 0; i < d->classes; i++)
+        map[i] = MORE - 1 - i;
+    d->label_map = map;
+    d->map_classes = MORE;
+    c.mix = (lt_mix){.mixup_alpha = 0.5};
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    assert_ok(lt_loader_next(l, &b));
+    const lt_shape shape = lt_tensor_shape(b.targets);
+    float *targets = malloc(lt_tensor_bytes(b.targets)), sum = 0;
+    assert_int_equal(shape.dim[1], MORE);
+    assert_ok(lt_tensor_read(b.targets, targets, lt_tensor_bytes(b.targets)));
+    for (int64_t i = 0; i < shape.dim[0]; i++)
+        for (int64_t k = MORE - d->classes; k < MORE; k++)
+            sum += targets[i * MORE + k];
+    assert_near(sum, (double)shape.dim[0], 1e-5);
+    free(targets);
+    lt_loader_free(&l);
+    d->label_map = NULL;
+    d->map_classes = 0;
+    lt_free(map);
     close_images(&d, root);
 }
 
@@ -434,6 +469,7 @@ int main(void)
         {"2 threads make the expected batches", check_threads, 0, 0, &two},
         {"7 threads make the expected batches", check_threads, 0, 0, &seven},
         {"mixed batches are the same for any number of threads", check_mixing, 0, 0, 0},
+        {"targets of mapped labels", check_mixing_of_mapped_labels, 0, 0, 0},
         {"seeking gives the batch of that number", check_seek, 0, 0, 0},
         {"two ranks divide an epoch", check_ranks, 0, 0, 0},
         {"a device with separate memory gets copies at a fixed address", check_copies, 0, 0, 0},

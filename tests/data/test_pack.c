@@ -243,6 +243,33 @@ static void check_corrupt_images(void **state)
     close_place(&p);
 }
 
+/* An image that is repaired, or allowed, is packed by the next call. */
+static void check_images_that_were_left_out(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_dataset_free(&p.data);
+    write_file(p.root, "a-new-class/broken.jpg", "text", 4);
+    assert_ok(lt_dataset_folder(&p.data, p.root));
+    lt_pack_config c = {.mode = LT_PACK_ORIGINAL, .shard_samples = 4, .limits.pixels = 1};
+    lt_pack_report report;
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report));
+    assert_int_equal(report.bad, report.samples);
+    c.limits.pixels = 0;
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report));
+    assert_int_equal(report.bad, 1);
+    char *list = below(p.pack, "bad_images.txt"), *text = temp_read(list, NULL);
+    assert_non_null(strstr(text, "broken.jpg: "));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
+    run_in(p.root, "cp \"$(find . -name '*.jpg' -size +1 | head -1)\" a-new-class/broken.jpg");
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report));
+    assert_int_equal(report.bad, 0);
+    assert_int_equal(access(list, F_OK), -1);
+    free(text);
+    free(list);
+    close_place(&p);
+}
+
 /* A flipped bit is found: in a record when it is read, otherwise when the pack is opened. */
 static void check_flipped_bits(void **state)
 {
@@ -423,10 +450,12 @@ static void check_verify_limits(void **state)
 
 int main(void)
 {
-    enum { MORE = 9 };
+    enum { MORE = 10 };
     struct CMUnitTest tests[MORE + COUNT_OF(modes)] = {
         row_test("an interrupted call is continued, for any number of threads", check_resume, NULL),
         row_test("corrupt images are left out and listed", check_corrupt_images, NULL),
+        row_test("images that were left out are tried again", check_images_that_were_left_out,
+                 NULL),
         row_test("flipped bits are found", check_flipped_bits, NULL),
         row_test("a truncated or missing shard", check_missing_shard, NULL),
         row_test("another version, settings out of range", check_versions, NULL),

@@ -236,6 +236,26 @@ static void check_balance(void **state)
     lt_dataset_free(&d);
 }
 
+/* lt_dataset_map_classes(): labels are the model's, of which there may be more. */
+static void check_balance_of_mapped_labels(void **state)
+{
+    (void)state;
+    enum { MORE = 40 };
+    lt_dataset *d = open_unequal();
+    int64_t *memory = NULL;
+    int32_t map[LABELS] = {MORE - 1, 20, 3, 0};
+    lt_sampler all = {.count = UNEQUAL, .size = 1, .shuffle = true};
+    d->label_map = map;
+    d->map_classes = MORE;
+    assert_ok(lt_sampler_balance(&all, &memory, d));
+    assert_int_equal(all.classes, 3);
+    assert_int_equal(all.first[1], 1); /* label 0: one sample */
+    lt_free(memory);
+    d->label_map = NULL;
+    d->map_classes = 0;
+    lt_dataset_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +266,7 @@ int main(void)
         {"a part is spread evenly over the data set", check_spread, 0, 0, 0},
         {"repeats of an image have different keys", check_repeats, 0, 0, 0},
         {"weighted positions draw all classes equally often", check_balance, 0, 0, 0},
+        {"  and those of mapped labels", check_balance_of_mapped_labels, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,12 @@ def idx(folder, words):
         for kind, head, size in ("images-idx3", struct.pack(">IIII", 0x803, count, 20, 20), 400), ("labels-idx1", struct.pack(">II", 0x801, count), 1):
             with open(os.path.join(folder, "data", f"{part}-{kind}-ubyte"), "wb") as f:
                 f.write(head + b"".join(bytes([i % 3] * size) for i in range(count)))
+    subprocess.run([os.path.join(TOOLS, "pack"), "--quiet", "data", "packed"], cwd=folder, check=True, capture_output=True, timeout=TIMEOUT)
+    samples = []
+    for part in "train", "val":
+        with open(os.path.join(folder, "packed", part, "manifest.json"), encoding="utf-8") as f:
+            samples.append(json.load(f)["samples"])
+    assert samples == [12, 6], samples
     typed(folder, words, DIR="data")
 
 

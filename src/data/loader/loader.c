@@ -153,7 +153,8 @@ static lt_status new_tensors(batch_tensors *out, const lt_loader *l, int count, 
     lt_status st =
         lt_tensor_new(&out->labels, l->device, LT_I32, d->tokens ? shape : LT_SHAPE(count));
     if (!st && is_mixing(l))
-        st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, d->classes));
+        st =
+            lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, lt_dataset_classes(d)));
     if (st)
         free_tensors(out);
     return st;
@@ -184,7 +185,8 @@ static size_t label_bytes(const lt_loader *l, int count)
 
 static size_t target_bytes(const lt_loader *l, int count)
 {
-    return is_mixing(l) ? (size_t)count * (size_t)l->dataset->classes * sizeof(float) : 0;
+    return is_mixing(l) ? (size_t)count * (size_t)lt_dataset_classes(l->dataset) * sizeof(float)
+                        : 0;
 }
 
 static bool is_host_memory(const lt_loader *l)

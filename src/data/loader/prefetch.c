@@ -182,7 +182,7 @@ static void mix_batch(const lt_prefetch *q, lt_batch_slot *s)
                                  LT_STREAM_MIX, shard, 0)};
     lt_mixing mixing = lt_mix_draw(&c->mix, s->size, &rng);
     lt_mix_pixels(&mixing, s->pixels, s->count, s->size, q->channels);
-    lt_mix_targets(&mixing, s->labels, s->count, c->dataset->classes, s->targets);
+    lt_mix_targets(&mixing, s->labels, s->count, lt_dataset_classes(c->dataset), s->targets);
 }
 
 /* Ends a work item, with the mutex locked; the thread that ends the last one of a batch mixes it, without the mutex. */

@@ -76,7 +76,7 @@ static lt_status read_labels(int *label, const lt_dataset *d)
 
 static void list_by_class(lt_sampler *s, int64_t *memory, const lt_dataset *d, const int *label)
 {
-    const int classes = d->classes;
+    const int classes = lt_dataset_classes(d);
     s->first = memory; /* after counting and summing, first[k + 1] is the begin of class k */
     s->index = memory + classes + 2;
     for (int64_t i = 0; i < d->count; i++)
@@ -93,7 +93,7 @@ static void list_by_class(lt_sampler *s, int64_t *memory, const lt_dataset *d, c
 lt_status lt_sampler_balance(lt_sampler *s, int64_t **memory, const lt_dataset *d)
 {
     int *label = NULL;
-    LT_TRY(LT_ALLOC(memory, d->classes + 2 + d->count));
+    LT_TRY(LT_ALLOC(memory, lt_dataset_classes(d) + 2 + d->count));
     LT_TRY(LT_ALLOC(&label, d->count));
     const lt_status st = read_labels(label, d);
     if (!st)

@@ -163,8 +163,21 @@ static lt_status reuse_shard(const char *path, uint64_t config_hash, shard_job *
     return st;
 }
 
+static lt_status write_shard(const job *j, const char *path, shard_job *s)
+{
+    lt_status st = lt_pack_writer_open(&s->writer, path);
+    if (!st)
+        st = fill_shard(j, s);
+    if (!st)
+        st = lt_pack_writer_finish(&s->writer, j->config_hash);
+    lt_pack_writer_abandon(&s->writer);
+    return st;
+}
+
+/* A shard without some images is written again: they may have been repaired, or be allowed now. */
 static lt_status write_or_reuse_shard(const job *j, int64_t index, shard_job *s)
 {
+    bool reused = false;
     s->first = index * j->config.shard_samples;
     s->last = s->first + j->config.shard_samples;
     if (s->last > j->data->count)
@@ -173,14 +186,12 @@ static lt_status write_or_reuse_shard(const job *j, int64_t index, shard_job *s)
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     if (!st && !access(path, F_OK)) {
         st = reuse_shard(path, j->config_hash, s);
-    } else if (!st) {
-        st = lt_pack_writer_open(&s->writer, path);
-        if (!st)
-            st = fill_shard(j, s);
-        if (!st)
-            st = lt_pack_writer_finish(&s->writer, j->config_hash);
-        lt_pack_writer_abandon(&s->writer);
+        reused = st || !s->report.bad;
+        if (!reused)
+            s->report = (lt_pack_report){0};
     }
+    if (!st && !reused)
+        st = write_shard(j, path, s);
     lt_free(path);
     return st;
 }
@@ -253,13 +264,14 @@ static lt_status hash_config(uint64_t *out, const lt_dataset *data, const lt_pac
 static lt_status write_corrupt_list(const job *j)
 {
     char *path = lt_format("%s/bad_images.txt", j->folder);
-    const char mode = j->report.found ? 'a' : 'w'; /* appends to the list of an earlier call */
     FILE *file = NULL;
     lt_status st = path ? LT_OK : LT_E_NOMEM;
+    if (!st && remove(path) && errno != ENOENT)
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     for (int64_t i = 0; i < j->shards && !st; i++) {
         if (!j->corrupt[i])
             continue;
-        st = file ? LT_OK : lt_shared_open_stream(&file, path, mode);
+        st = file ? LT_OK : lt_shared_open_stream(&file, path, 'w');
         if (!st)
             fputs(j->corrupt[i], file);
     }
