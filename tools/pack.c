@@ -150,7 +150,7 @@ static bool has_part(const char *data, const char *name)
     return found;
 }
 
-/* Returns true if DATA has files of its own for evaluation, as MNIST's and CIFAR's. */
+/* Returns true if DATA has separate files for evaluation, as MNIST's and CIFAR's. */
 static bool has_test_part(const char *data)
 {
     lt_dataset *d = NULL;

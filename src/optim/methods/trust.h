@@ -14,8 +14,8 @@ typedef struct lt_trust {
     bool always_adapt;
     lt_tensor *scratch; /* updates of a batch; NULL before the first step */
     lt_tensor *table;   /* f64: rows of lt_trust_row, a column per slot; then the number 1 */
-    int64_t attempt; /* of the step whose slots due[] has */
-    size_t count;    /* slots in due[]: state in fewer bytes adds those of a step in several calls */
+    int64_t attempt;    /* the step whose slots due[] has */
+    size_t count; /* slots in due[]: state in fewer bytes adds those of a step in several calls */
     /* Workspace: one per slot; LT_TRUST_RULES jobs per slot. */
     const lt_slot **due;
     int64_t *at;     /* offset of due[i]'s update in scratch */
