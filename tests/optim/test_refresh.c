@@ -36,6 +36,33 @@ static void every_block_is_refreshed_once_in_any_f_steps_after_the_first(void **
     }
 }
 
+/* The step of the first refresh is skipped: the next one refreshes all. */
+static void a_skipped_start_is_made_up_for(void **state)
+{
+    (void)state;
+    enum { START = 5 };
+    const double bad[6] = {(double)NAN};
+    for (int timing = LT_REFRESH_REFERENCE; timing <= LT_REFRESH_ASYNC; timing++) {
+        const lt_shampoo_config c = small_blocks((lt_refresh_timing)timing, START);
+        seen s = {0};
+        fixture f;
+        open_blocks(&f, &c);
+        while (f.attempt < START - 1)
+            step_blocks(&f);
+        look(&s, f.optim);
+        put_grad(&f.param[2], bad);
+        fixture_step(&f, 0.05);
+        look(&s, f.optim);
+        for (int i = 0; i < s.count; i++)
+            assert_false(s.block[i].changed);
+        step_blocks(&f);
+        look(&s, f.optim);
+        for (int i = 0; i < s.count; i++)
+            assert_true(s.block[i].changed);
+        fixture_close(&f);
+    }
+}
+
 /* The largest cost of a step, against the mean of f steps and the largest block. */
 static bool is_balanced(lt_refresh_timing timing, int64_t n)
 {
@@ -148,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_block_is_refreshed_once_in_any_f_steps_after_the_first),
         cmocka_unit_test(no_step_costs_more_than_the_mean_and_one_block),
+        cmocka_unit_test(a_skipped_start_is_made_up_for),
         cmocka_unit_test(a_block_without_gradient_misses_its_turn),
         cmocka_unit_test(statistics_count_the_roots_and_their_age),
         cmocka_unit_test(statistics_of_a_skipped_step_are_zero),

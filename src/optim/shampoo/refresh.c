@@ -7,12 +7,22 @@
 #include "optim/shampoo/shampoo.h"
 #include "tensor/tensor.h"
 
-/* Returns true in steps in which all blocks are refreshed. */
+/* Returns true after the first refresh, of this process or of the one that wrote the checkpoint. */
+static bool has_begun(const lt_shampoo *s)
+{
+    bool begun = s->begun;
+    for (size_t i = 0; i < s->total && !begun; i++)
+        begun = s->block[i].root_step || s->block[i].failures;
+    return begun;
+}
+
+/* Returns true in steps in which all blocks are refreshed: at start, or in the next one if that was skipped. */
 static bool all_are_due(const lt_shampoo *s)
 {
     int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
     bool rest = s->config.refresh_timing == LT_REFRESH_REFERENCE;
-    return t == start || (rest && t > start && t % s->config.precondition_frequency == 0);
+    return t == start
+           || (t > start && (!has_begun(s) || (rest && t % s->config.precondition_frequency == 0)));
 }
 
 /* Returns the phase that the staggered timing refreshes in this step, or -1. */
@@ -32,6 +42,7 @@ lt_due lt_shampoo_mark_due_blocks(lt_shampoo *s)
 {
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
+    s->begun = s->begun || all;
     for (size_t i = 0; i < s->count; i++)
         s->block[i].due = is_due(&s->block[i], all, phase);
     return all ? LT_DUE_ALL : phase >= 0 ? LT_DUE_SOME : LT_DUE_NONE;

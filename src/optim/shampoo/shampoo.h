@@ -103,6 +103,7 @@ typedef struct lt_shampoo {
     lt_block_batch *batch;
     size_t batches;
     bool has_diagonals;               /* some block is diagonal */
+    bool begun;                       /* the first refresh, of all blocks, was due */
     bool ready;                       /* state, batches and workspace are allocated */
     lt_tensor *scratch[LT_SCRATCHES]; /* workspace; U only with beta1 */
     lt_tensor *norms;                 /* f64 norms, one per block and dimension */
