@@ -1,5 +1,6 @@
 /* Deferred roots (--refresh async): the same as in a single-threaded loop, through checkpoints too. */
 
+#include "optim/shampoo/shampoo.h"
 #include "refreshes.h"
 #include "snapshot.h"
 #include "temp.h"
@@ -63,6 +64,7 @@ static values put_off(const char *device, bool f64, const lt_shampoo_config *con
     open_on(&shadow, device, f64, &c);
     c.precondition_frequency = c.start_preconditioning_step = NEVER;
     open_on(&late, device, f64, &c);
+    ((lt_shampoo *)late.optim)->begun = true; /* the first refresh is not late */
     for (int t = 1; t <= STEPS; t++) {
         late.attempt = shadow.attempt;
         step_blocks(&shadow);
