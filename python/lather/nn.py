@@ -36,7 +36,12 @@ def _pair(value):
 class Module:
     """A part of a model. A subclass defines forward(); calling the module runs it."""
 
-    training, _buffers = True, ()
+    training, _buffers, _parameters = True, (), ()  # names of attributes; a frozen parameter remains one
+
+    def __setattr__(self, name, value):
+        if isinstance(value, Tensor) and value.requires_grad and name not in self._parameters:
+            super().__setattr__("_parameters", (*self._parameters, name))
+        super().__setattr__(name, value)
 
     def __call__(self, *inputs, **named):
         return self.forward(*inputs, **named)
@@ -79,8 +84,8 @@ class Module:
         return list({id(value): value for _, value in self.named_parameters()}.values())
 
     def state_dict(self):
-        """{name: tensor} of parameters and buffers; the tensors are the module's own."""
-        return dict(self._named(lambda module, name, value: value.requires_grad or name in module._buffers, ""))
+        """{name: tensor} of parameters, frozen ones too, and buffers; the tensors are the module's own."""
+        return dict(self._named(lambda module, name, value: value.requires_grad or name in (*module._parameters, *module._buffers), ""))
 
     def load_state_dict(self, values):
         """Copies values, tensors or arrays, into parameters and buffers of the same names. Errors: KeyError, ValueError, with nothing changed."""

@@ -53,6 +53,18 @@ class Modules(unittest.TestCase):
         net.steps[1].weight = net.steps[0].weight
         self.assertEqual((len(net.parameters()), len(list(net.named_parameters()))), (3, 4))
 
+    def test_frozen_parameters_are_saved(self):
+        net, names = Net(), list(Net().state_dict())
+        for _, value in net.body.named_parameters():
+            value.requires_grad_(False)
+        self.assertEqual(len(net.parameters()), 2)
+        self.assertEqual(list(net.state_dict()), names)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "w.safetensors")
+            net.save(path)
+            Net().load(path)
+            net.load(path)
+
     def test_the_loss_falls_and_a_seed_repeats_it(self):
         losses = []
         for _ in range(2):

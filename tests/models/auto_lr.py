@@ -53,6 +53,27 @@ def bad_input_is_named(cwd):
     fails(*FLAGS, "--lr", "auto", "--output", "used", cwd=cwd, code=USAGE, says="used: holds a run")
 
 
-ROWS = [the_rate_is_that_of_the_lowest_loss, a_resume_repeats_no_trial, bad_input_is_named]
+def trials_leave_out_what_belongs_to_the_run(cwd):
+    few = [*NOISE, *SMALL, "--epochs", "1", "--optim", "sgd", "--lr", "auto"]
+    first = [*few, "--output", "kept", "--resume", "auto", "--data-changed", "continue"]
+    texts = [run(*words, cwd=cwd).stderr for words in (
+        [*few, "--early-stop", "val_loss:3"], [*few, "--sched", "plateau"], [*few, "--target-top1", "99"], first,
+        [*few, "--output", "stats", "--optim-stats", "5", "--optim-stats-params", "fc"], [*few, "-oshort"], [*few, "-o", "apart"])]
+    for text in texts:
+        assert text.count(LINE) >= 3 and "in steps 7 to 12" in text, text
+    assert os.path.exists(os.path.join(cwd, "stats", "optim_stats.bin"))
+    for folder in "short", "apart", "kept":
+        same(cwd, folder, "stats", 12)
+    assert LINE not in run(*first, cwd=cwd).stderr
+
+
+def a_trial_is_no_longer_than_the_run(cwd):
+    text = run(*FLAGS, "--max-steps", "8", "--lr", "auto", cwd=cwd).stderr
+    assert text.count("in steps 5 to 8 at") >= 3 and "loss inf" not in text, text
+    assert "in steps 1 to 1 at" in run(*FLAGS, "--max-steps", "1", "--lr", "auto", cwd=cwd).stderr
+
+
+ROWS = [the_rate_is_that_of_the_lowest_loss, a_resume_repeats_no_trial, bad_input_is_named, trials_leave_out_what_belongs_to_the_run,
+        a_trial_is_no_longer_than_the_run]
 
 sys.exit(run_rows(ROWS, "lather-auto-lr-", *sys.argv[2:3]))

@@ -120,6 +120,19 @@ def mirrored_and_shifted_images_are_averaged_by_tta(cwd):
     assert errors[0] < 1e-5 < errors[1], errors
 
 
+def tta_fits_the_input_that_the_weights_choose(cwd):
+    folders(cwd, side=16)
+    trained(cwd, "--stem", "imagenet")
+    tensors = read_safetensors(os.path.join(cwd, "run/model.safetensors"))
+    write_safetensors(os.path.join(cwd, "bare.safetensors"), tensors, {})  # only the stem determines the size, 224
+
+    def logits(*flags):
+        run(*EVAL, "--weights", "bare.safetensors", "--save-logits", "l", *flags, cwd=cwd)
+        return read_safetensors(os.path.join(cwd, "l"))["logits"]
+    for kind in "hflip", "shift":
+        assert logits("--tta", kind) == logits("--tta", kind, "--image-size", "224") != logits(), kind
+
+
 def class_weights_scale_the_loss_of_training(cwd):
     folders(cwd)
     train = ["--data", "data", *SMALL, "--epochs", "2", "--eval-every", "2", "--overwrite", "--output"]
@@ -130,6 +143,10 @@ def class_weights_scale_the_loss_of_training(cwd):
     plain, equal = losses("plain"), losses("equal", "--class-weights", "class0=2,class1=2,class2=2")
     assert max(abs(a - b) for a, b in zip(plain, equal)) < 1e-4 and losses("balanced", "--class-weights", "balanced") == losses("ones", "--class-weights", "class0=1")
     assert max(abs(a - b) for a, b in zip(plain, losses("one", "--class-weights", "class1=0.1"))) > 1e-2
+    for name, flags in ("tuned", ["--weights", "plain"]), ("ones", ["--resume", "auto", "--epochs", "3"]):
+        weight = ["--class-weights", "class0=1"]
+        run("--data", "data", *SMALL, "--epochs", "2", "--output", name, *weight, *flags, cwd=cwd)
+        assert len(records(cwd, name, "step")) == (9 if name == "ones" else 6), name
     for text, says in (("cat=2", "no class 'cat' in the data"), ("class0", "is not NAME=WEIGHT"), ("class0=-1", "is not NAME=WEIGHT")):
         fails("--data", "data", *SMALL, "--class-weights", text, cwd=cwd, code=USAGE, says=says)
     fails("--data", "data", *SMALL, "--class-weights", "balanced", "--mixup-alpha", "1", cwd=cwd, code=USAGE, says="--mixup-alpha contradict")
@@ -248,7 +265,8 @@ def unknown_classes_are_rejected(cwd):
 
 
 ROWS = [classes_are_matched_by_name, a_subset_of_the_classes_is_evaluated_among_all, unknown_classes_are_rejected,
-        class_results_and_confusion_match_the_logits, mirrored_and_shifted_images_are_averaged_by_tta, class_weights_scale_the_loss_of_training, sample_images_match_the_files,
+        class_results_and_confusion_match_the_logits, mirrored_and_shifted_images_are_averaged_by_tta, tta_fits_the_input_that_the_weights_choose,
+        class_weights_scale_the_loss_of_training, sample_images_match_the_files,
         the_report_is_written_and_independent_of_the_batch_size,
         many_classes_omit_the_matrix_and_large_images_are_reduced, corrupt_images_do_not_shift_the_others]
 

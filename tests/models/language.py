@@ -215,6 +215,8 @@ def a_target_ends_the_run(cwd):
     made(cwd, "--epochs", "12", "--max-steps", "0", "--target-perplexity", target)
     epochs = epochs_of(cwd, "made")
     assert len(epochs) < 12 and epochs[-1]["val_perplexity"] <= float(target) < epochs[-2]["val_perplexity"], epochs
+    fails(*text(cwd), *QUIET, "--max-steps", "1", "--target-perplexity", target, "--eval-every", "-1", cwd=cwd, code=USAGE,
+          says="--target-perplexity: needs evaluations during the run, but --eval-every is -1")
 
 
 def the_best_checkpoint_has_the_lowest_perplexity(cwd):

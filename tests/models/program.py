@@ -198,6 +198,15 @@ def eight_images_are_overfit(cwd):
         "run", cwd=cwd)
     last = epochs_of(cwd, "run")[-1]
     assert last["val_top1"] == 100 and last["train_loss"] < 0.05, last
+    few = [*NOISE, *SMALL, "--max-steps", "4", "--overfit-batches", "3", "--output"]
+    random = ["--mixup-alpha", "1", "--cutmix-alpha", "1", "--repeated-aug", "2"]
+    losses = []
+    for name, flags in ("plain", []), ("without", random):
+        run(*few, name, *flags, cwd=cwd)
+        losses.append([r["loss"] for r in steps_of(cwd, name)])
+    assert losses[0] == losses[1], losses
+    run(*few, "halves", "--grad-accum", "2", cwd=cwd)
+    assert {r["val_samples"] for r in epochs_of(cwd, "halves")} == {8}  # two batches, as an update takes
 
 
 def evaluation_saves_logits_in_file_order(cwd):

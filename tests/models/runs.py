@@ -117,6 +117,11 @@ def save_top_keeps_the_best_checkpoints(cwd):
     assert [t["step"] for t in state(cwd, "run", last)["top"]] == top, (top, state(cwd, "run", last)["top"])
     kept = complete_steps(at(cwd, "run"))
     assert kept == sorted({*top, last}), (kept, top)
+    run(*flags, "--epochs", "8", "--save-top", "1", "--resume", "auto", cwd=cwd)
+    epochs = records(cwd, "run", "epoch")
+    best = max(epochs, key=lambda r: (r["val_top1"], -r["step"]))["step"]
+    last = max(r["step"] for r in epochs)
+    assert complete_steps(at(cwd, "run")) == sorted({best, last}) and not state(cwd, "run", last).get("top"), complete_steps(at(cwd, "run"))
     assert "no --output: neither checkpoints nor weights were saved" in run(*FLAGS, "--max-steps", "1", *LINES, cwd=cwd).stderr
 
 

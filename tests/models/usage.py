@@ -72,6 +72,7 @@ def flags_without_a_meaning_are_refused(cwd):
                         (["--sched", "cosine", "--iterate-averaging", "schedule-free"], "--sched cosine and --iterate-averaging schedule-free contradict each other"),
                         (["--overfit-batches", "1", "--limit-train-batches", "2"], "--overfit-batches and --limit-train-batches contradict each other"),
                         (["--eval", "--weights", "w", "--cache-ram", "1M"], "--cache-ram: an evaluation reads each image once"),
+                        (["--target-top1", "90", "--eval-every", "-1"], "--target-top1: needs evaluations during the run, but --eval-every is -1"),
                         (["--contributors", "c.txt"], "--contributors: needs --backup-workers"),
                         (["--config", "out.yaml", "--lr", "auto"], "--lr auto: give --output as a flag, not in a config file")):
         with open(os.path.join(cwd, "out.yaml"), "w") as f:

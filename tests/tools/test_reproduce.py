@@ -23,6 +23,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from reproduce_support import ERROR, ROOT, TINY, TOOL, USAGE, options, read, refused, reproduce, run_rows, same_tree, write  # noqa: E402
 from reproduce_lib import fingerprint  # noqa: E402
+from reproduce_lib.measures import Run, epochs_to  # noqa: E402
+from reproduce_lib.metric import METRICS  # noqa: E402
 
 
 def check_transfer(tables):
@@ -303,6 +305,18 @@ def a_run_that_diverges_counts_as_nothing_learnt(cwd):
     assert "diverged" in said and "diverged" in read(cwd, "out", "wild", "report.html"), said
 
 
+def a_run_that_ends_early_has_the_epochs_of_the_others(cwd):
+    del cwd
+
+    def made(epochs, steps, status):
+        return Run({"epoch_keys": ["epoch", "step", "val_top1", "seconds"], "epochs": [[e, 100 * (e + 1), 10.0 * (e + 1), 1.0] for e in range(epochs)],
+                    "settings": {"epochs": "10"}, "steps": steps, "status": status}, METRICS["top1"])
+
+    whole, diverged = made(10, 1000, "done"), made(5, 550, "diverged")
+    for runs in [whole] * 3, [whole, whole, diverged], [diverged, whole, whole]:
+        assert epochs_to([runs], 30) == 3, [run.curve for run in runs]
+
+
 def a_plan_may_compare_losses(cwd):
     claim = "[claim a]\ntext = It does.\nmeasure = gain 2 2\nat-least = -100\n"
     plan = write(cwd, "loss.ini", TINY.replace("[plan]\n", "[plan]\nmetric = loss\n") + claim)
@@ -478,7 +492,7 @@ ROWS = [the_stub_writes_what_the_trainer_writes, the_smoke_plan_runs_to_a_report
         a_default_that_is_spelt_out_makes_no_other_cell, values_of_a_list_make_another_cell, finished_cells_count_under_any_name,
         a_cell_of_a_preset_that_had_no_list_is_refused, a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
-        a_plan_may_compare_losses, roots_are_counted_and_their_time_compared, orthogonal_updates_count_where_they_were_timed,
+        a_run_that_ends_early_has_the_epochs_of_the_others, a_plan_may_compare_losses, roots_are_counted_and_their_time_compared, orthogonal_updates_count_where_they_were_timed,
         another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
         only_list_and_seeds_choose_cells, shipped_plans_are_sound, a_named_text_has_the_fingerprint_of_its_file, committed_results_redraw_byte_for_byte,
         numbers_on_the_page_of_results_are_those_of_the_tables]

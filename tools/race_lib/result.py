@@ -15,11 +15,25 @@ PLACES = ("data", "output", "plugin")  # keys of a config that are paths
 BUILD = ("version", "build_id", "compiler")  # the keys of ENV by which builds are told apart
 
 
+def with_cpu_seconds_of_all(records):
+    """The records of epochs, each step's last one; cpu_seconds of a resumed run go on from those of its earlier processes."""
+    epochs, earlier, last = {}, 0.0, 0.0
+    for r in records:
+        if r.get("event") == "resume":
+            earlier = last
+        elif r.get("event") == "epoch":
+            if r.get("cpu_seconds") is not None:
+                r = {**r, "cpu_seconds": earlier + r["cpu_seconds"]}
+                last = r["cpu_seconds"]
+            epochs[r["step"]] = r
+    return list(epochs.values())
+
+
 def summarize(cell, folder, status):
     """The result of the run in a folder. A resume repeats no record, but adds a hash of the state that it started from: hashes
     are those of an unbroken run, at the start, at evaluations and every hash-every steps."""
     records, config = read_records(os.path.join(folder, "metrics.jsonl")), read_settings(folder)
-    epochs = list({r["step"]: r for r in records if r.get("event") == "epoch"}.values())
+    epochs = with_cpu_seconds_of_all(records)
     keys = [key for key in KEYS if any(key in r for r in epochs)]
     every, ends = int(config.get("hash-every", "0")), {0, *(r["step"] for r in epochs)}
     hashes = {r["step"]: r["sha256"] for r in records if r.get("event") == "hash"}
@@ -34,8 +48,8 @@ def summarize(cell, folder, status):
 
 
 def cpu_seconds(rows, threads):
-    """CPU seconds of each epoch with its evaluation. A record has those since the start of its process: a resumed run begins at
-    0 again. Programs that do not record them: seconds times threads."""
+    """CPU seconds of each epoch with its evaluation. Older results have those since the start of a process: a resumed run begins
+    at 0 again. Programs that do not record them: seconds times threads."""
     if any(row.get("cpu_seconds") is None for row in rows):
         return [threads * ((row["seconds"] or 0.0) + (row["eval_seconds"] or 0.0)) for row in rows]
     totals = [row["cpu_seconds"] for row in rows]

@@ -15,9 +15,10 @@ class Run:
     def __init__(self, metrics, metric):
         self.metrics = metrics
         keys = metrics["epoch_keys"]
-        at = {key: keys.index(key) for key in ("step", metric.key, "seconds")}
+        at = {key: keys.index(key) for key in ("epoch", "step", metric.key, "seconds")}
         rows = [row for row in metrics["epochs"] if row[at[metric.key]] is not None]
-        per_step = float(metrics["settings"]["epochs"]) / max(1, metrics["steps"])
+        budget, ended = float(metrics["settings"]["epochs"]), rows[-1][at["epoch"]] + 1 if rows else 0
+        per_step = ended / rows[-1][at["step"]] if 0 < ended < budget else budget / max(1, metrics["steps"])  # a run may end early
         self.steps_per_epoch = 1 / per_step
         self.curve = [(row[at["step"]] * per_step, metric.score(row[at[metric.key]]), row[at["seconds"]]) for row in rows]
         self.is_whole = metrics["status"] == "done" and bool(self.curve)

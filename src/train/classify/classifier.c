@@ -24,6 +24,7 @@ lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
 lt_status lt_classifier_make_tensor(lt_tensor **out, const classifier *s, lt_dtype dtype,
                                     void *host, int64_t count)
 {
+    lt_tensor_free(out);
     lt_status st = lt_tensor_new(out, s->t->model.device, dtype, LT_SHAPE(count));
     if (!st)
         st = lt_tensor_write(*out, host, (size_t)count * 4);

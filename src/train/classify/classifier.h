@@ -94,7 +94,7 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
 lt_status lt_classifier_open_class_weights(classifier *s, int classes);
 /* Makes the columns of mirror and shifted images for --tta. */
 lt_status lt_classifier_open_tta(classifier *s);
-/* Makes a tensor of count values of 4 bytes, which are read from host and freed; NULL: LT_E_NOMEM. */
+/* Makes a tensor of count values of 4 bytes, which are read from host and freed. The previous *out is freed. */
 lt_status lt_classifier_make_tensor(lt_tensor **out, const classifier *s, lt_dtype dtype,
                                     void *host, int64_t count);
 

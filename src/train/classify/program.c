@@ -58,6 +58,7 @@ static lt_status check_options(const void *context, const lt_trainer *t)
     LT_TRY(lt_val_split_parse(&o->images, &split));
     LT_TRY(lt_parse_auto_augment(&o->images, &trivial, &rand));
     LT_TRY(check_class_weights(o));
+    LT_TRY(lt_check_target("target-top1", o->target_top1, &t->line.args.evaluation));
     if (o->images.image_size_schedule
         && lt_size_schedule_parse(&sizes, o->images.image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
@@ -184,7 +185,7 @@ static void configure_loader(const void *context, const lt_trainer *t, bool trai
 {
     const classifier *s = context;
     const image_options *o = &s->args.images;
-    (void)t;
+    const bool overfit = t->line.args.loader.overfit_batches;
     out->max_bad = o->max_bad_images;
     out->read_ahead = READ_AHEAD;
     if (!train) {
@@ -193,9 +194,10 @@ static void configure_loader(const void *context, const lt_trainer *t, bool trai
     }
     out->transform = s->transform;
     out->sizes = s->sizes;
-    out->repeats = (int)o->repeated_aug;
+    out->repeats = overfit ? 1 : (int)o->repeated_aug;
     out->weighted = s->args.sampler;
-    out->mix = (lt_mix){.mixup_alpha = o->mixup_alpha, .cutmix_alpha = o->cutmix_alpha};
+    if (!overfit)
+        out->mix = (lt_mix){.mixup_alpha = o->mixup_alpha, .cutmix_alpha = o->cutmix_alpha};
     out->cache_bytes = lt_classifier_cache_bytes(s);
 }
 

@@ -20,7 +20,7 @@ static lt_status make_columns(lt_tensor **out, const classifier *s, int32_t step
 
 lt_status lt_classifier_open_tta(classifier *s)
 {
-    if (!s->args.tta || s->mirror)
+    if (!s->args.tta)
         return LT_OK;
     LT_TRY(make_columns(&s->mirror, s, -1, s->transform.size - 1));
     if (s->args.tta == TTA_HFLIP)

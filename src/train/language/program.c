@@ -31,6 +31,12 @@ static void get_option_tables(void *context, lt_option_table *data, lt_option_ta
     *own = (lt_option_table){own_rows, sizeof own_rows / sizeof *own_rows, o};
 }
 
+static lt_status check_options(const void *context, const lt_trainer *t)
+{
+    const language_options *o = &((const language *)context)->args;
+    return lt_check_target("target-perplexity", o->target_perplexity, &t->line.args.evaluation);
+}
+
 /* --- Data and model --- */
 
 /* Reads the weights' vocabulary and sequence length; the length from the shapes if our metadata are missing. */
@@ -211,6 +217,7 @@ static const lt_trainer_program program = {
     .command = commands,
     .commands = sizeof commands / sizeof *commands,
     .options = get_option_tables,
+    .check = check_options,
     .open_data = open_data,
     .agree = check_ranks_agree,
     .spec = choose_model_spec,

@@ -253,6 +253,13 @@ static void keep_or_drop_noise_scale(const lt_train_state *s, lt_checkpoint_stat
         found->noise = (lt_noise_scale){0};
 }
 
+/* Keeps as many of the best checkpoints as the run now keeps. */
+static void drop_tops(lt_checkpoint_state *found, int save_top)
+{
+    const int most = save_top < 2 ? 0 : save_top;
+    found->tops = found->tops < most ? found->tops : most;
+}
+
 lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *parts,
                               const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch)
 {
@@ -283,6 +290,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     memcpy(found.fact, s->now.fact, sizeof found.fact);
     found.facts = s->now.facts;
     keep_or_drop_noise_scale(s, &found);
+    drop_tops(&found, s->save_top);
     s->now = found;
     s->offset = found.step - (found.epoch * batches_per_epoch + found.batch) / grad_accum;
     return LT_OK;

@@ -25,7 +25,7 @@ enum {
     SHARE = 5,
     RANGE = 6,
     TRIALS = 2 * RANGE + 1,
-    MORE_WORDS = 4
+    MORE_WORDS = 6
 };
 
 typedef struct search {
@@ -33,6 +33,8 @@ typedef struct search {
     const lt_trainer_program *program;
     char **word; /* command line without --lr and --output; owned, the words are borrowed */
     int count;
+    bool evaluates;      /* a trial's schedule needs evaluations */
+    char *no_target;     /* word that turns the run's target off; NULL if it has none */
     int64_t steps;       /* length of a trial */
     double base;         /* rate of the preset */
     double loss[TRIALS]; /* by exponent of 2, from -RANGE */
@@ -48,12 +50,15 @@ typedef struct search {
 static const char *const lr_names[] = {"lr", "learning-rate", NULL};
 static const char *const output_names[] = {"output",           "output-dir", "o",       "resume",
                                            "checkpoint-every", "hash-every", "profile", NULL};
+static const char *const record_names[] = {"optim-stats", "optim-stats-params", "data-changed",
+                                           NULL}; /* need the output */
 
 /* Returns true if word i is one of these flags. *words: 2 if its value is the next word, otherwise 1. */
 static bool is_flag(const char *const *names, char *const *argv, int i, int *words)
 {
     const char *name = argv[i] + strspn(argv[i], "-");
-    const size_t bytes = strcspn(name, "=");
+    const bool is_short = name == argv[i] + 1 && *name; /* -o VALUE or -oVALUE */
+    const size_t bytes = is_short ? 1 : strcspn(name, "=");
     *words = name[bytes] || !argv[i + 1] ? 1 : 2;
     for (; name != argv[i] && *names; names++)
         if (lt_options_is_named(*names, name, bytes))
@@ -112,13 +117,24 @@ static lt_status read_resumed_rate(const search *s, const output_options *o, dou
     return st;
 }
 
+static char *find_target(const lt_options *options)
+{
+    static char top1[] = "--target-top1=0", perplexity[] = "--target-perplexity=0";
+    return lt_options_find(options, "target-top1", strlen("target-top1"))               ? top1
+           : lt_options_find(options, "target-perplexity", strlen("target-perplexity")) ? perplexity
+                                                                                        : NULL;
+}
+
 /* Reads the flags except --lr: the preset's rate is the first to try. */
 static lt_status read_flags(search *s, lt_trainer *t, double *rate)
 {
     const arguments *a = &t->line.args;
     LT_TRY(lt_trainer_parse(t, s->family, s->program, NULL, s->count, s->word));
     s->base = a->optim.lr;
+    s->evaluates = a->schedule.sched == LT_SCHEDULE_PLATEAU;
+    s->no_target = find_target(t->line.options);
     const bool writes = drop_flags(s, output_names, s->count, s->word);
+    (void)drop_flags(s, record_names, s->count, s->word);
     if (a->output.output && !writes)
         return lt_fail(LT_E_ARG, "--lr auto: give --output as a flag, not in a config file");
     if (strcmp(lt_comm_launched_kind(), "self") != 0)
@@ -137,6 +153,8 @@ static lt_status read_length(void *context, const lt_train_view *view, bool *sto
     search *s = context;
     const int64_t share = view->total_steps / SHARE;
     s->steps = share < LEAST_STEPS ? LEAST_STEPS : share > MOST_STEPS ? MOST_STEPS : share;
+    if (s->steps > view->total_steps)
+        s->steps = view->total_steps;
     *stop = false;
     return LT_OK;
 }
@@ -162,18 +180,25 @@ static double rate_of(const search *s, double exponent)
 /* Measures the loss at the preset's rate times 2^exponent. A run that diverges has an infinite loss. */
 static lt_status try_rate(search *s, int exponent)
 {
-    static char eval[] = "--eval-every=-1", progress[] = "--progress=off", nan[] = "--on-nan=skip";
+    static char eval[] = "--eval-every=-1", progress[] = "--progress=off", nan[] = "--on-nan=skip",
+                stop[] = "--early-stop=off";
     const lt_train_hooks hooks = {
         .name = "lr_auto", .context = s, .before_run = read_length, .after_step = add_loss};
     char lr[48];
-    char *const more[MORE_WORDS] = {eval, progress, nan, lr};
+    char *more[MORE_WORDS] = {progress, nan, stop, lr};
+    int mores = 4;
     double *loss = &s->loss[exponent + RANGE];
     snprintf(lr, sizeof lr, "--lr=%.17g", rate_of(s, exponent));
-    memcpy(s->word + s->count, more, sizeof more);
+    if (!s->evaluates)
+        more[mores++] = eval;
+    if (s->no_target)
+        more[mores++] = s->no_target;
+    memcpy(s->word + s->count, more, (size_t)mores * sizeof *more);
+    s->word[s->count + mores] = NULL;
     s->sum = 0;
     s->losses = 0;
     s->trials++;
-    s->code = lt_trainer_train_by(s->count + MORE_WORDS, s->word, s->family, s->program, &hooks);
+    s->code = lt_trainer_train_by(s->count + mores, s->word, s->family, s->program, &hooks);
     if (s->code || lt_signals_seen(NULL))
         return LT_E_CANCELLED;
     *loss = s->losses && isfinite(s->sum) ? s->sum / (double)s->losses : HUGE_VAL;

@@ -102,10 +102,13 @@ bool lt_trainer_update_bn_config(const lt_trainer *t, lt_data_parallel *dp, lt_u
 lt_evaluator lt_trainer_evaluator(lt_trainer *t, lt_share *share)
 {
     const arguments *a = &t->line.args;
+    int64_t batches = a->loader.overfit_batches;
     lt_loader_config loader = lt_trainer_loader_config(t, false);
     loader.batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size);
     loader.max_batches = a->loader.limit_eval_batches;
-    loader.limit = a->loader.overfit_batches * a->batch_size * t->ranks.data_count;
+    if (batches && t->input.batches_per_epoch) /* the samples that an epoch trains on */
+        batches = t->input.batches_per_epoch;
+    loader.limit = batches * a->batch_size * t->ranks.data_count;
     return (lt_evaluator){.device = t->model.device,
                           .tape = t->model.tape,
                           .task = lt_trainer_task(t),

@@ -56,6 +56,16 @@ static lt_status check_metric(early_stop *e, const char *flag, const evaluation_
     return LT_OK;
 }
 
+lt_status lt_check_target(const char *flag, double target, const evaluation_options *o)
+{
+    return !(target > 0) || o->eval || o->watch || o->eval_every >= 0
+               ? LT_OK
+               : lt_fail(LT_E_ARG,
+                         "--%s: needs evaluations during the run, but --eval-every is %lld; 1 "
+                         "evaluates after each epoch",
+                         flag, (long long)o->eval_every);
+}
+
 /* Lists the numbers to save, and sets the function to call when the metric is known. */
 static void set_hooks(early_stop *e, int numbers, lt_train_hook *call)
 {

@@ -101,6 +101,8 @@ typedef struct early_stop {
 /* Parses --early-stop; hooks have no function if it is absent or "off". Errors: LT_E_ARG (also: the run does not
  * evaluate the metric). */
 lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const lt_task_ops *task);
+/* Checks that a run with a target for its evaluations has any. Errors: LT_E_ARG, naming the target's flag. */
+lt_status lt_check_target(const char *flag, double target, const evaluation_options *o);
 
 /* --- param_groups.c: --param-group, --layer-decay and --freeze --- */
 
