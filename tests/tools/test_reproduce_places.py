@@ -62,10 +62,15 @@ def ranks_share_the_global_batch_and_are_no_other_cells(cwd):
         assert metrics["steps"] == together[name]["steps"] == 4, f"{metrics['steps']} and {together[name]['steps']} updates"
         assert (metrics["config"]["grad-accum"], together[name]["config"]["grad-accum"]) == ("4", "2")
     assert "0 cells to run" in reproduce(plan, cwd=two).stdout, "other ranks make other cells"
+    evaluated = write(cwd, "evaluated.ini", SHARED.replace("[common]", "[common]\nlimit-eval-batches = 4"))
+    for ranks, batches in (1, 4), (2, 2):
+        lines = reproduce(evaluated, "--dry-run", *(on_ranks(ranks) if ranks > 1 else ()), cwd=folder(cwd, f"evaluated{ranks}")).stdout
+        assert f"--limit-eval-batches {batches} " in lines, lines
 
 
 def a_global_batch_that_ranks_cannot_make_is_refused(cwd):
-    for text, ranks, says in ((SHARED, 3, "global-batch 16 is no multiple of 3 ranks"), (TINY, 2, "names no global-batch"),
+    for text, ranks, says in ((SHARED.replace("[common]", "[common]\nlimit-eval-batches = 3"), 2, "limit-eval-batches 3 is no multiple of 2 ranks"),
+                              (SHARED, 3, "global-batch 16 is no multiple of 3 ranks"), (TINY, 2, "names no global-batch"),
                               (SHARED + "[sweep s]\narm = one\nbudget = 2\nbatch-size = 4 16\n", 2, "2 ranks with 16 samples each")):
         refused(text, says, cwd, ERROR, *on_ranks(ranks))
 

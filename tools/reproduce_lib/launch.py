@@ -58,6 +58,8 @@ def accumulation(settings, ranks):
     whole, part = int(settings["global-batch"]), int(settings.get("batch-size", "32")) * ranks
     if whole % part:
         raise LaunchError(f"global-batch {whole} is no multiple of {ranks} ranks with {part // ranks} samples each")
+    if int(settings.get("limit-eval-batches", "0")) % ranks:
+        raise LaunchError(f"limit-eval-batches {settings['limit-eval-batches']} is no multiple of {ranks} ranks")
     return whole // part
 
 
@@ -116,8 +118,10 @@ class Launcher:
 
     def command(self, cell, folder, slot=0):
         settings, many = cell.settings, accumulation(cell.settings, self.ranks)
-        if "limit-train-batches" in settings and many > 1:  # a plan counts global batches, the trainer a rank's own
+        if "limit-train-batches" in settings and many > 1:  # a plan counts those of all ranks, the trainer a rank's
             settings = {**settings, "limit-train-batches": str(many * int(settings["limit-train-batches"]))}
+        if "limit-eval-batches" in settings:
+            settings = {**settings, "limit-eval-batches": str(int(settings["limit-eval-batches"]) // self.ranks)}
         line = self.start_of_line(settings, slot)
         if many > 1:
             line += ["--grad-accum", str(many)]
