@@ -16,7 +16,7 @@ BUILD = ("version", "build_id", "compiler")  # the keys of ENV by which builds a
 
 
 def with_cpu_seconds_of_all(records):
-    """The records of epochs, each step's last one; cpu_seconds of a resumed run go on from those of its earlier processes."""
+    """The records of epochs, each step's last one; cpu_seconds of a resumed run include those of its earlier processes."""
     epochs, earlier, last = {}, 0.0, 0.0
     for r in records:
         if r.get("event") == "resume":
