@@ -332,7 +332,7 @@ install_and_run_examples()
 
 compiled_sources() # the .c files of src, models and tools that the build compiles
 {
-    PYTHONPATH=tools python3 -c 'import checklib; print(*sorted(checklib.compiled("build-check/main")))'
+    PYTHONPATH=$root/tools python3 -c 'import checklib; print(*sorted(checklib.compiled("build-check/main")))'
 }
 
 # By $CHECKS. Several files in a process take less time, but then one check gives false warnings about va_list.

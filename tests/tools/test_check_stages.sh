@@ -2,7 +2,7 @@
 # ./check: counts of stages that run concurrently; the files that clang-tidy reads. $1: source tree.
 # Rows are sentences; the last line counts them.
 set -u
-source=$1
+source=$1 root=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 rows_passed=0 rows_failed=0
@@ -61,27 +61,14 @@ counts "stages that run concurrently are counted" 2-2-0 first passes second fail
 counts "  one that is killed is a failure" 1-1-0 first passes second ends
 
 mkdir -p "$work/build-check/main" && cd "$work" || exit 1
-cat >build-check/main/compile_commands.json <<'END'
+folder=$source/build-check/main
+cat >build-check/main/compile_commands.json <<END
 [
-  {
-    "directory": "/there",
-    "command": "cc -c ../../src/b.c",
-    "file": "../../src/b.c",
-    "output": "b.o"
-  },
-  {
-    "file": "../../src/b.c",
-    "output": "b.pic.o"
-  },
-  {
-    "file": "../../src/kernels.cu"
-  },
-  {
-    "file": "../../tests/a.c"
-  },
-  {
-    "file": "../../models/net/a.c"
-  }
+  {"directory": "$folder", "command": "cc -c ../../src/b.c", "file": "../../src/b.c", "output": "b.o"},
+  {"directory": "$folder", "file": "../../src/b.c", "output": "b.pic.o"},
+  {"directory": "$folder", "file": "../../src/kernels.cu"},
+  {"directory": "$folder", "file": "../../tests/a.c"},
+  {"directory": "$folder", "file": "../../models/net/a.c"}
 ]
 END
 says "clang-tidy reads each compiled source once" true "tidy 16 models/net/a.c src/b.c"
