@@ -8,7 +8,7 @@ import json
 import math
 import weakref
 
-from ._library import api, free, lib, make, struct
+from ._library import ArgumentError, api, free, lib, make, struct
 from ._device import dtype_names
 
 _UNLIMITED = 2 ** 63 - 1
@@ -100,6 +100,16 @@ def canonical(name, given):
         else:
             found[key] = value
     return found
+
+
+def is_option(name, key):
+    """True if the library takes a key for an optimizer: those of options(), and those common to all, such as cautious_mask."""
+    text = json.dumps({"optim": name, "lr": 0, key: {}}).encode()  # no option has an object as its value
+    try:
+        lib.lt_optim_config_parse(ctypes.byref(struct("lt_optim_config")()), text, len(text))
+    except ArgumentError as error:
+        return " has no key '" not in str(error)
+    return True
 
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

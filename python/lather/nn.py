@@ -43,6 +43,10 @@ class Module:
             super().__setattr__("_parameters", (*self._parameters, name))
         super().__setattr__(name, value)
 
+    def __delattr__(self, name):
+        super().__delattr__(name)
+        self._parameters, self._buffers = (tuple(n for n in names if n != name) for names in (self._parameters, self._buffers))
+
     def __call__(self, *inputs, **named):
         return self.forward(*inputs, **named)
 

@@ -17,7 +17,7 @@ import torch
 from . import _distributed_shampoo as _theirs
 from ._device import device as _device, dtypes
 from ._library import lib, make, struct, word_value
-from ._rule import Rule, canonical, classes_by_name, copy_of, options
+from ._rule import Rule, canonical, classes_by_name, copy_of, is_option, options
 from ._tensor import Tensor
 
 # PyTorch's names of states, and the table's.
@@ -102,8 +102,8 @@ class Optimizer(torch.optim.Optimizer):
     def _options(self, group):
         return {k: v for k, v in group.items() if k not in ("params", "param_names", "lr", "initial_lr", "numbers", "optimizer")}
 
-    def _open(self, index):
-        """Makes the library's optimizer of a group, at its place in the list."""
+    def _open(self, index, is_saved=False):
+        """Makes the library's optimizer of a group, at its place in the list. is_saved: the group has keys of schedulers too, such as max_lr."""
         group = self.param_groups[index]
         if not group["params"]:
             raise ValueError(f"lather.torch: group {index} has no parameters")
@@ -115,7 +115,7 @@ class Optimizer(torch.optim.Optimizer):
             raise TypeError(f"lather.torch: group {index} mixes {' and '.join(sorted(map(str, kinds)))}; use a group for each")
         device = _device_of(group["params"][0].dtype)
         values = [_borrow(p.detach(), device) for p in group["params"]]
-        chosen = self._options(group)
+        chosen = {k: v for k, v in self._options(group).items() if not is_saved or is_option(self._name, k)}
         rule = Rule(self._name, float(group["lr"]), chosen, list(titles), values)
         rule.device, rule.chosen = device, dict(chosen)
         self._rules[index:index + 1] = [rule]
@@ -257,7 +257,7 @@ class Optimizer(torch.optim.Optimizer):
                 group["lr"] = chosen["lr"]
             else:
                 group.update(chosen if "numbers" in old else self._options_of_pytorch(chosen))
-            self._open(index)
+            self._open(index, is_saved=True)
             rule = self._rules[index]
             numbers, states = (old["numbers"], states) if "numbers" in old else self._state_of_pytorch(rule, states)
             rule.load(numbers, states, lambda t, rule=rule: _borrow(t.contiguous(), rule.device))

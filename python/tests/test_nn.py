@@ -65,6 +65,18 @@ class Modules(unittest.TestCase):
             Net().load(path)
             net.load(path)
 
+    def test_attributes_that_were_replaced_or_deleted(self):
+        net = nn.BatchNorm2d(2)
+        net.weight.requires_grad_(False)
+        net.weight = lather.zeros(2)  # remains a frozen parameter
+        del net.bias, net.running_mean
+        net.bias, net.running_mean = lather.zeros(2), lather.zeros(2)
+        self.assertEqual(list(net.state_dict()), ["weight", "running_var"])
+        net.bias = lather.zeros(2, requires_grad=True)
+        self.assertEqual(set(net.state_dict()), {"weight", "bias", "running_var"})
+        net.bias = None
+        self.assertEqual(set(net.state_dict()), {"weight", "running_var"})
+
     def test_the_loss_falls_and_a_seed_repeats_it(self):
         losses = []
         for _ in range(2):

@@ -9,6 +9,7 @@ import unittest
 
 import lather
 import lather.optim
+from lather._rule import is_option
 
 
 def used():
@@ -352,6 +353,12 @@ class Optimizers(unittest.TestCase):
             lather.optim.Adam([w, lather.zeros(2)], lr=0.1)
         with self.assertRaisesRegex(ValueError, "no preset 'papr'; it has"):
             lather.optim.preset("shampoo", "papr")
+
+    def test_keys_that_all_optimizers_have_are_options(self):
+        for key in ("beta1", "cautious_mask", "iterate_averaging", "lookahead"):
+            self.assertTrue(is_option("adamw", key), key)
+        for key in ("max_lr", "swa_lr", "momentum"):
+            self.assertFalse(is_option("adamw", key), key)
 
     def test_a_step_with_nan_changes_nothing(self):
         w = lather.tensor([1.0, 2], requires_grad=True)

@@ -230,6 +230,30 @@ class Optimizers(unittest.TestCase):
                 self.assertEqual(two.param_groups[0]["lr"], 1e-2)
                 self.assertEqual(largest_difference(train(a, one, 4, first=4), train(b, two, 4, first=4)), 0)
 
+    def test_a_state_saved_under_a_scheduler_is_continued(self):
+        schedules = [("max_lr", lambda o, **more: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=20, cycle_momentum=False, **more)),
+                     ("swa_lr", lambda o, **more: torch.optim.swa_utils.SWALR(o, 0.05, **more))]
+        for key, schedule in schedules:
+            with self.subTest(key):
+                a, b = model(), model()
+                one = lather.torch.AdamW(a.parameters(), lr=1e-2, cautious_mask=True)
+                along = schedule(one)
+                train(a, one, 4, scheduler=along)
+                saved = copy.deepcopy(one.state_dict())
+                self.assertIn(key, saved["param_groups"][0])
+                two = lather.torch.AdamW(b.parameters(), lr=1)
+                two.load_state_dict(saved)
+                b.load_state_dict(a.state_dict())
+                again = schedule(two, last_epoch=4)
+                again.load_state_dict(along.state_dict())
+                two.load_state_dict(saved)  # with the scheduler's keys here too; its constructor changed lr
+                self.assertEqual(largest_difference(train(a, one, 4, first=4, scheduler=along), train(b, two, 4, first=4, scheduler=again)), 0)
+                self.assertIs(two.param_groups[0]["cautious_mask"], True)
+                with self.assertRaisesRegex(lather.ArgumentError, f"adamw has no key '{key}'"):
+                    lather.torch.AdamW(b.parameters(), **{"lr": 1, key: 0.1})
+                with self.assertRaisesRegex(lather.ArgumentError, f"adamw has no key '{key}'"):
+                    two.add_param_group({"params": [torch.zeros(2, requires_grad=True)], key: 0.1})
+
     def test_the_state_of_pytorchs_class_is_continued(self):
         rows = [(torch.optim.SGD, "SGD", {"lr": 0.01, "momentum": 0.9, "dampening": 0.1}), (torch.optim.AdamW, "AdamW", {"lr": 3e-3, "eps": 1e-6}),
                 (torch.optim.Adam, "Adam", {"betas": (0.8, 0.9)}), (torch.optim.Adagrad, "AdaGrad", {})]

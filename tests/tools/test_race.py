@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from reproduce_support import ERROR, OK, ROOT, USAGE, call, options, read, run_rows, write  # noqa: E402
 from race_lib import main as tool  # noqa: E402
-from race_lib.result import Result, cpu_seconds, with_cpu_seconds_of_all  # noqa: E402
+from race_lib.result import Result, cpu_seconds, summarize  # noqa: E402
 from race_lib.task import find_task  # noqa: E402
 from race_lib.work import Work  # noqa: E402
 from reproduce_lib.launch import LaunchError  # noqa: E402
@@ -150,9 +150,13 @@ def scores_are_of_the_first_evaluation_at_the_target(cwd):
     run = made(task, [(4, 25.9), (8, 26), (12, 20), (16, 30)])
     assert (run.steps, run.core_seconds, run.all_core_seconds, run.final) == (8, 12.0, 24.0, 30), vars(run)
     assert cpu_seconds([{"seconds": 2.0, "eval_seconds": 1.0}], 3) == [9.0]
-    spent = with_cpu_seconds_of_all([{"event": "epoch", "step": 4, "cpu_seconds": 10.0}, {"event": "resume", "step": 4},
-                                     {"event": "epoch", "step": 8, "cpu_seconds": 10.5}, {"event": "epoch", "step": 12, "cpu_seconds": 20.0}])
-    assert cpu_seconds(spent, 1) == [10.0, 10.5, 9.5], spent
+    records = [{"event": "epoch", "step": 4, "cpu_seconds": 10.0}, {"event": "resume", "step": 4}, {"event": "epoch", "step": 8, "cpu_seconds": 10.5},
+               {"event": "epoch", "step": 12, "cpu_seconds": 20.0}, {"event": "resume", "step": 12}, {"event": "epoch", "step": 16, "cpu_seconds": 40.0}]
+    write(cwd, "config.yaml", "seed: 1\n")
+    write(cwd, "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    found = summarize(argparse.Namespace(id="a", settings={}), cwd, "done")
+    spent = cpu_seconds([dict(zip(found["epoch_keys"], row)) for row in found["epochs"]], 1)
+    assert spent == [10.0, 10.5, 9.5, 40.0], found["epochs"]
     assert not made(task, [(4, 25), (20, 30)]).is_reached(), "reached after the last step of the budget"
     assert made(task, [(4, 30)], "diverged").final == 0
     loss = find_task(own_task(cwd, "lower", metric="loss", target=24))
