@@ -164,11 +164,11 @@ static bool has_test_part(const char *data)
 static lt_status pack_all(arguments *a, const char *data, const char *out)
 {
     static const char *const parts[] = {"val", "train"};
-    const bool has_val = has_part(data, "val"), has_train = has_part(data, "train") || !has_val;
+    const bool has_val = has_part(data, "val"), has_train = has_part(data, "train");
     char folder[4096];
-    if (!has_val && !has_part(data, "train") && !has_test_part(data))
+    if (!has_val && !has_train && !has_test_part(data))
         return pack_part(a, data, true, out);
-    for (int train = 0; train < 1 + has_train; train++) {
+    for (int train = 0; train < 1 + (has_train || !has_val); train++) {
         snprintf(folder, sizeof folder, "%s/%s", out, parts[train]);
         lt_status st = pack_part(a, data, train, folder);
         if (st)
